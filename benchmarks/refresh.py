@@ -35,7 +35,7 @@ from changelog.stack.stack import Stack
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import catalog_of
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.result.report import ViewResult
 
 _SHARE = 100  # one row of so many changes
@@ -78,7 +78,7 @@ class Runs:
         settings = RebuildSettings(project=project, verify=verify, source=source)
         specs = catalog_of(project).load_all([view])
         began, spent = time.monotonic(), self._cpu_s()
-        outcome = Rebuild(settings, Stages(Console(quiet=True))).run(specs)
+        outcome = RebuildRun(settings, Stages(Console(quiet=True))).run(specs)
         if outcome.error is not None:
             raise outcome.error
         (result,) = outcome.results

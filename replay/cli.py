@@ -139,7 +139,7 @@ def topics(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _TopicFacts:
     """Answers of the brokers and the registry."""
 
     record: FrontierRecord | None  # the frontier of the project's capture, or None
@@ -149,7 +149,7 @@ class _Look:
     is_registry_away: bool  # whether it was asked and did not answer
 
 
-def _look(settings: Project, names: list[str], steps: Steps, *, all_topics: bool) -> _Look:
+def _look(settings: Project, names: list[str], steps: Steps, *, all_topics: bool) -> _TopicFacts:
     """Ask the brokers about the topics, and the registry for the schemas of captured ones.
 
     Raises ConfigurationError: there is no such topic; NoFrontierError: only captured topics are
@@ -188,7 +188,7 @@ def _look(settings: Project, names: list[str], steps: Steps, *, all_topics: bool
     records = {**dict.fromkeys(chosen, record), **others}
     lost, schemas_unknown = _lost_schemas(settings, records)
     steps.done()
-    return _Look(
+    return _TopicFacts(
         record=record,
         surveys=[
             topic.undecodable(PUT_BACK) if topic.state.topic in lost else topic for topic in surveys

@@ -18,7 +18,7 @@ from replay.broker.probe import read_after_ends, sample_density
 from replay.broker.topic_state import AfterEnds, TopicState
 from replay.broker.topics import cleanable_ends, inspect
 from replay.verdict.declared_verdict import judge_declared
-from replay.verdict.limits import Times, lag_ms
+from replay.verdict.limits import VerdictTimes, lag_ms
 from replay.verdict.verdict import Verdict, VerdictKind, judge, judge_foreign
 
 SETTINGS = (
@@ -186,7 +186,7 @@ def _surveyed(
     for topic, state in states.items():
         record = records[topic]
         table = None if record is None else record.frontier.tables.get(topic)
-        times = Times(
+        times = VerdictTimes(
             started_ms=started_ms,
             asked_ms=started_ms,
             now_ms=clock_ms(),

@@ -42,7 +42,7 @@ from views.base.progress import Stages
 from views.explain.explain import explain, parse_key
 from views.generations.history import (
     REFUTED,
-    History,
+    GenerationHistory,
     HistoryRow,
     as_served,
     last_states,
@@ -60,7 +60,7 @@ from views.rebuild.plan.listing import catalog_table
 from views.rebuild.plan.options import Request
 from views.rebuild.plan.plan import Plan, groups_of, plan_view, verdict_of
 from views.rebuild.plan.plannable import Plannable, plannable
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.result.report import (
     Outcome,
     ViewResult,
@@ -137,7 +137,7 @@ def _later(request: Request, overrides: Given) -> None:
         return
     specs = catalog_of(settings.project).load_all(request.names or None)
     if request.all_views:
-        history = History(settings.warehouse)
+        history = GenerationHistory(settings.warehouse)
         specs = [spec for spec in specs if newest_staged(spec.name, history) is not None] or specs
     stages = _stages(as_json=request.as_json)
     if request.diff:
@@ -225,7 +225,7 @@ def _not_recent(
     """Return the views that a run shortly before has not built."""
     if request.max_age is None:
         return specs
-    history = History(settings.warehouse)
+    history = GenerationHistory(settings.warehouse)
     since = datetime.now(UTC) - timedelta(seconds=request.max_age)
     todo = []
     for spec in specs:
@@ -299,7 +299,7 @@ def _follow(
             stages=lambda: _stages(as_json=request.as_json),
             stop=stop,
             show=lambda outcome: _print_results(outcome.results, as_json=request.as_json),
-            make=Rebuild,
+            make=RebuildRun,
             command=FollowCommand(request.to_follow, variables_of(overrides)),
             end_spark=end,
         )
@@ -331,7 +331,7 @@ def _rebuilt(
     results: list[ViewResult] = []
     for group in groups:
         try:
-            outcome = Rebuild(settings, stages, stop=stop).run(group)
+            outcome = RebuildRun(settings, stages, stop=stop).run(group)
         except ChangelogError as error:
             if len(groups) == 1:
                 raise
@@ -425,7 +425,7 @@ def _show_plan(
     as_json: bool,
     is_long: bool,
 ) -> None:
-    history = History(settings.warehouse)
+    history = GenerationHistory(settings.warehouse)
     for spec in planned.specs:
         served = served_of(spec, settings.project, None)
         analysis = planned.analyses.get(spec.name)
@@ -523,7 +523,7 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
 def _serving(project: Path) -> dict[str, HistoryRow] | None:
     """Return the row of what serves of each view, or None where the settings cannot be used."""
     try:
-        rows = History(warehouse_of(load_project(project, needs=[]))).rows()
+        rows = GenerationHistory(warehouse_of(load_project(project, needs=[]))).rows()
     except ConfigurationError as error:
         tell(f"what is published is not shown: {one_line(error)}")
         return None
@@ -535,7 +535,7 @@ def _serving(project: Path) -> dict[str, HistoryRow] | None:
 
 
 def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    rows = History(warehouse_of(load_project(project, needs=[]))).rows(names)
+    rows = GenerationHistory(warehouse_of(load_project(project, needs=[]))).rows(names)
     unknown = set(names or ()) - {row.view for row in rows}
     if unknown:  # of a view that is gone the history may still tell
         _catalog(project).load_all(sorted(unknown))

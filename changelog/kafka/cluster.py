@@ -34,7 +34,7 @@ from changelog.contract.base.secret import redacted
 from changelog.contract.log.topic import check_name
 from changelog.kafka.access import ClientErrors, access_hint
 from changelog.kafka.clients import REQUEST_S, WAIT_S, KeptKafka, admin_client, make_client
-from changelog.kafka.errors import Meaning, cause_of, is_missing, is_passing, log_error
+from changelog.kafka.errors import ErrorMeaning, cause_of, is_missing, is_passing, log_error
 
 _SOON_S = 10.0
 """Limit of the first answer for callers that do not wait for absent brokers."""
@@ -143,7 +143,7 @@ class Cluster:
                 )
             if not patient and heard.absence():
                 raise UnavailableLogError(
-                    f"{failure}: {redacted(heard.absence())}", hint=Meaning.AWAY.value.hint
+                    f"{failure}: {redacted(heard.absence())}", hint=ErrorMeaning.AWAY.value.hint
                 )
 
         answer_s = self._answer_s if patient else min(self._answer_s, _SOON_S)

@@ -36,7 +36,7 @@ class Standing:
         return issubclass(self.error, UnavailableLogError)
 
 
-class Meaning(Enum):
+class ErrorMeaning(Enum):
     """The meanings that an error of the brokers can have."""
 
     AWAY = Standing(
@@ -84,8 +84,8 @@ class Meaning(Enum):
         return self.value.passes
 
 
-_CODES: Mapping[Meaning, tuple[int, ...]] = {
-    Meaning.AWAY: (
+_CODES: Mapping[ErrorMeaning, tuple[int, ...]] = {
+    ErrorMeaning.AWAY: (
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
@@ -95,7 +95,7 @@ _CODES: Mapping[Meaning, tuple[int, ...]] = {
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,
     ),
-    Meaning.BUSY: (
+    ErrorMeaning.BUSY: (
         # How librdkafka says that no partition has a leader, as while a broker registers again.
         KafkaError._NOENT,
         KafkaError._RETRY,
@@ -131,13 +131,13 @@ _CODES: Mapping[Meaning, tuple[int, ...]] = {
         KafkaError.REASSIGNMENT_IN_PROGRESS,
         KafkaError.REBOOTSTRAP_REQUIRED,
     ),
-    Meaning.SESSION_LOST: (
+    ErrorMeaning.SESSION_LOST: (
         KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
         KafkaError.UNKNOWN_PRODUCER_ID,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
         KafkaError.TRANSACTION_ABORTABLE,
     ),
-    Meaning.NOT_LET_IN: (
+    ErrorMeaning.NOT_LET_IN: (
         KafkaError._AUTHENTICATION,
         KafkaError._SSL,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -146,42 +146,42 @@ _CODES: Mapping[Meaning, tuple[int, ...]] = {
         KafkaError.DELEGATION_TOKEN_EXPIRED,
         KafkaError.DELEGATION_TOKEN_NOT_FOUND,
     ),
-    Meaning.FORBIDDEN: (
+    ErrorMeaning.FORBIDDEN: (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     ),
-    Meaning.OVERTAKEN: (
+    ErrorMeaning.OVERTAKEN: (
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
     ),
-    Meaning.MISSING: (
+    ErrorMeaning.MISSING: (
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
     ),
-    Meaning.TOO_LARGE: (
+    ErrorMeaning.TOO_LARGE: (
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_MSG_SIZE,
     ),
 }
-MEANINGS: Mapping[int, Meaning] = MappingProxyType(
+MEANINGS: Mapping[int, ErrorMeaning] = MappingProxyType(
     {code: meaning for meaning, codes in _CODES.items() for code in codes}
 )
 """The table; a code that is not in it is refused, unless librdkafka says that it may be retried."""
 
 
-def meaning(error: KafkaError) -> Meaning:
+def meaning(error: KafkaError) -> ErrorMeaning:
     """Return the meaning of an error."""
     listed = MEANINGS.get(error.code())
     if listed is not None:
         return listed
-    return Meaning.BUSY if error.retriable() else Meaning.REFUSED
+    return ErrorMeaning.BUSY if error.retriable() else ErrorMeaning.REFUSED
 
 
 def is_passing(error: KafkaError) -> bool:
@@ -191,19 +191,19 @@ def is_passing(error: KafkaError) -> bool:
 
 def is_waited_for(error: KafkaError) -> bool:
     """Tell whether a client goes on by itself once the brokers can: an event that ends no read."""
-    return meaning(error) in {Meaning.AWAY, Meaning.BUSY}
+    return meaning(error) in {ErrorMeaning.AWAY, ErrorMeaning.BUSY}
 
 
 def is_missing(error: BaseException | KafkaError | None) -> bool:
     """Tell whether an error of confluent-kafka says that a topic is missing."""
     inner = cause_of(error)
-    return inner is not None and meaning(inner) is Meaning.MISSING
+    return inner is not None and meaning(inner) is ErrorMeaning.MISSING
 
 
 def is_forbidden(error: BaseException | KafkaError | None) -> bool:
     """Tell whether an error of confluent-kafka says that the user lacks a right."""
     inner = cause_of(error)
-    return inner is not None and meaning(inner) is Meaning.FORBIDDEN
+    return inner is not None and meaning(inner) is ErrorMeaning.FORBIDDEN
 
 
 def cause_of(error: BaseException | KafkaError | None) -> KafkaError | None:
@@ -229,11 +229,11 @@ def log_error(
     inner = cause_of(error)
     if inner is None:
         return LogError(
-            _sentence(failure, Meaning.REFUSED.value.sentence, at, str(error)), hint=hint
+            _sentence(failure, ErrorMeaning.REFUSED.value.sentence, at, str(error)), hint=hint
         )
     means, reason = meaning(inner), inner.str()
-    if means is Meaning.AWAY and kafka is not None and (why := refusal(kafka)):
-        means, reason = Meaning.NOT_LET_IN, why
+    if means is ErrorMeaning.AWAY and kafka is not None and (why := refusal(kafka)):
+        means, reason = ErrorMeaning.NOT_LET_IN, why
     message = _sentence(failure, means.value.sentence, at, reason)
     kind: type[LogError] = means.value.error
     return kind(message, hint=hint or means.value.hint or access_hint(message))

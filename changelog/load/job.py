@@ -21,7 +21,7 @@ from changelog.kafka.errors import explained, is_passing, log_error
 from changelog.kafka.send import OutgoingRecord, send
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.native import Batch, BatchRange, BatchReader
-from changelog.native.loads import BatchNews, BatchRecord, Limits, Slice
+from changelog.native.loads import BatchLimits, BatchNews, BatchRecord, Slice
 
 _POLL_MS = 200
 _QUEUE_KBYTES = 64 * 1024
@@ -68,7 +68,7 @@ class Job:
     ) -> None:
         self._kafka, self._share, self._batches = kafka, share, batches
         self._dead_letters = dead_letters
-        self._limits = Limits(
+        self._limits = BatchLimits(
             batches.records, batches.bytes, share.before_ms, with_headers=with_headers
         )
         self.records = self.rows = self.refused = 0

@@ -24,7 +24,7 @@ NO_EPOCH = 2**32 - 1
 NO_PLACE = (NO_EPOCH, 2**64 - 1, 2**64 - 1)
 
 
-class Fault(IntEnum):
+class RecordFault(IntEnum):
     """The fault in a record; the numbers are the library's."""
 
     SOUND = 0
@@ -33,7 +33,7 @@ class Fault(IntEnum):
     NO_PLACE = 3
 
 
-class Outcome(IntEnum):
+class ReadOutcome(IntEnum):
     """The way in which reading ended; the numbers are the library's."""
 
     OK = 0
@@ -51,7 +51,7 @@ class IntakeNews(NamedTuple):
 
     added: int  # records
     open: int  # slices whose end is not reached
-    outcome: Outcome  # how it ended
+    outcome: ReadOutcome  # how it ended
     partition: int = 0  # where it ended badly
     offset: int = 0  # likewise
     error: int = 0  # the client's code

@@ -31,7 +31,7 @@ class Slice(NamedTuple):
     end: int | None  # the first offset that is not wanted; None where that is not known
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """The limits of one read of a batch."""
 
     records: int  # the most that it holds

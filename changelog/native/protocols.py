@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from changelog.native.compiled import rows as c_rows
     from changelog.native.loads import (
         AvroRows,
+        BatchLimits,
         BatchNews,
         CopyCell,
         CsvColumn,
         Groups,
         JsonColumn,
-        Limits,
         Slice,
     )
     from changelog.native.plain import buffers, fold, intake, kafka, loads, rows
@@ -508,7 +508,7 @@ class BatchReader(Protocol):
     def is_done(self) -> bool:
         """Tell whether each slice is read to its end."""
 
-    def poll(self, into: Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
+    def poll(self, into: Batch, until: BatchLimits, *, timeout_ms: int) -> BatchNews:
         """Read until all slices are read, a limit is reached, something is told, or time is out.
 
         Raises MemoryError: there is none left.

@@ -27,7 +27,7 @@ from changelog.contract.base.errors import LogError, RecordRefusedError, Unavail
 from changelog.contract.base.headers import Headers
 from changelog.kafka.clients import WAIT_S, make_client, writing_config
 from changelog.kafka.cluster import Cluster, TopicEnds, nothing
-from changelog.kafka.errors import Meaning, log_error, meaning
+from changelog.kafka.errors import ErrorMeaning, log_error, meaning
 from changelog.native import ProducerHandle, Records
 from changelog.native.records import PARTITION_UA
 
@@ -126,7 +126,7 @@ class LogProducer:
             refused = RecordRefusedError(*self._failure.args, hint=hint)
             refused.topic, refused.__cause__ = topic, self._failure.__cause__
             self._failure = refused
-        if error.fatal() or meaning(error) is Meaning.OVERTAKEN:
+        if error.fatal() or meaning(error) is ErrorMeaning.OVERTAKEN:
             # A new producer has a new session, and resends what this one may have lost.
             self._failure = UnavailableLogError(f"{action}: {error.str()}")
 

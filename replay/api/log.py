@@ -15,7 +15,7 @@ from changelog.contract.log.joined import CapturedLog
 from changelog.contract.rows.relation import TableName
 from changelog.sections import CaptureSettings
 from replay.api.foreign import ForeignTable
-from replay.api.reach import Moment, Reach, table_of
+from replay.api.reach import LogAccess, Moment, table_of
 from replay.api.table import LogTable
 from replay.api.values import LogFrontier, LogFrontiers, LogTables, LogVerdict
 from replay.base.config import ReplaySettings
@@ -56,7 +56,7 @@ class Log:
             registry_options: further settings of the client, confluent-kafka's names.
             spark: a session that is there already; else one is made where it is needed.
         """
-        self._reach = Reach(
+        self._reach = LogAccess(
             kafka=KafkaConnection(brokers=kafka, options=dict(kafka_options or {})),
             registry=RegistryConnection(
                 url=registry.rstrip("/"), options=dict(registry_options or {})
@@ -85,7 +85,7 @@ class Log:
         """Return the log of settings that were read already."""
         log = cls.__new__(cls)
         chosen = project.section(Spark)
-        log._reach = Reach(
+        log._reach = LogAccess(
             kafka=project.kafka,
             registry=project.registry,
             slot=project.slot,

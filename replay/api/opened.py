@@ -23,7 +23,7 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
-from replay.api.reach import Moment, Reach
+from replay.api.reach import LogAccess, Moment
 from replay.api.values import short
 from replay.cut.cut import Cut, recheck
 from replay.decode.schemas import TopicSchemas, schemas_of
@@ -37,13 +37,13 @@ from replay.scan.range import PartitionRange
 class OpenedTable:
     """A table at a cut."""
 
-    reach: Reach
+    reach: LogAccess
     table: TableName
     cut: Cut
     schemas: TopicSchemas
 
     @classmethod
-    def of(cls, reach: Reach, table: TableName, at: Moment | None) -> OpenedTable:
+    def of(cls, reach: LogAccess, table: TableName, at: Moment | None) -> OpenedTable:
         """Freeze the cut and look up the schemas; reads no record.
 
         Raises:

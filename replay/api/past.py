@@ -36,11 +36,11 @@ from replay.api.rows import (
 from replay.api.values import moment_of
 from replay.base.clock import clock_ms
 from replay.base.record_place import cut_of
-from replay.base.task_faults import Fault, error_of, lost
+from replay.base.task_faults import TaskFault, error_of, lost
 from replay.decode.schemas import TopicSchemas
 from replay.local.changes import RowChange, changes_of, once, touched
 from replay.local.keys import Key
-from replay.local.records import Version, Written
+from replay.local.records import RecordVersion, WrittenRecord
 from replay.local.rows import RowReader
 from replay.scan.range import PartitionRange
 from replay.verdict.limits import lag_ms
@@ -65,7 +65,7 @@ def row_of(opened: OpenedTable, key: Key) -> Row | None:
     opened.recheck()
     if last is None or last.value is None:
         return None
-    written = Written(last.value, last.partition, last.offset)
+    written = WrittenRecord(last.value, last.partition, last.offset)
     return next(iter(rows_of(RowReader(opened.schemas).table([written]))), None)
 
 
@@ -117,7 +117,7 @@ def origin_of(opened: OpenedTable, key: Key) -> Origin:
     )
 
 
-def _versions(opened: OpenedTable, key: Key) -> list[Version]:
+def _versions(opened: OpenedTable, key: Key) -> list[RecordVersion]:
     """Return the records of a key that count, in the order of changes."""
     encoded = opened.key_bytes(key)
     opened.cut.verdict.require()
@@ -134,11 +134,11 @@ def _versions(opened: OpenedTable, key: Key) -> list[Version]:
     return list(once(alive))
 
 
-def _version(schemas: TopicSchemas, record: Version) -> RowVersion:
+def _version(schemas: TopicSchemas, record: RecordVersion) -> RowVersion:
     row: Row | None = None
     schema_id: int | None = None
     if record.value is not None and not record.is_gone:
-        written = Written(record.value, record.partition, record.offset)
+        written = WrittenRecord(record.value, record.partition, record.offset)
         row = rows_of(RowReader(schemas).table([written]))[0]
         schema_id = int.from_bytes(record.value[1:FRAME_BYTES], "big")
     return RowVersion(
@@ -238,7 +238,7 @@ def versions(
     progress: Callable[[int], None],
     *,
     key: bytes | None = None,
-) -> list[Version]:
+) -> list[RecordVersion]:
     """Return the records of some ranges, in the order of changes.
 
     Args:
@@ -264,16 +264,16 @@ def versions(
     return sorted(records, key=lambda version: (version.position, version.offset))
 
 
-def _table_version(topic: str, message: Message) -> Version:
+def _table_version(topic: str, message: Message) -> RecordVersion:
     place = f'topic "{topic}", partition {message.partition()}, offset {message.offset()}'
     key = message.key()
     if not isinstance(key, bytes):
-        raise error_of(Fault.CORRUPT, f"{place}: it has no key")
+        raise error_of(TaskFault.CORRUPT, f"{place}: it has no key")
     try:
         headers: RecordHeaders = decode_headers(message.headers())
     except CorruptRecordError as error:
-        raise error_of(Fault.CORRUPT, f"{place}: {error.args[0]}") from error
-    return Version(
+        raise error_of(TaskFault.CORRUPT, f"{place}: {error.args[0]}") from error
+    return RecordVersion(
         key=key,
         value=message.value(),
         position=headers.position,

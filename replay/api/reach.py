@@ -28,7 +28,7 @@ Moment = Lsn | datetime | LogFrontier | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class LogAccess:
     """Access to a log.
 
     Attributes:

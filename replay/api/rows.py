@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from changelog.contract.base.lsn import Lsn
 from replay.api.frames import duckdb_relation, pandas_frame, python_values, texts
-from replay.api.sheet import MOST_ROWS, Sheet, Shown
+from replay.api.sheet import MOST_ROWS, Sheet, SheetValue
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,7 +47,7 @@ class RowVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class History(Shown):
+class History(SheetValue):
     """The versions of a row that are still on the log, the oldest first.
 
     Attributes:
@@ -108,7 +108,7 @@ class History(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Origin(Shown):
+class Origin(SheetValue):
     """The origin of a row.
 
     Attributes:
@@ -147,7 +147,7 @@ class Origin(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Changes(Shown):
+class Changes(SheetValue):
     """The changes of a table between two frontiers, exact and complete.
 
     Attributes:

@@ -67,7 +67,7 @@ class Sheet:
         return f"<div><div>{escape(self.caption)}</div>{table if self.rows else ''}{notes}</div>"
 
 
-class Shown(ABC):
+class SheetValue(ABC):
     """A value that displays itself as a small table."""
 
     __slots__ = ()

@@ -14,7 +14,7 @@ from changelog.contract.rows.relation import TableName
 from replay.api.frames import duckdb_relation, pandas_frame
 from replay.api.opened import OpenedTable
 from replay.api.past import changes_between, history_of, origin_of, row_of
-from replay.api.reach import Moment, Reach
+from replay.api.reach import LogAccess, Moment
 from replay.api.rows import Changes, History, Origin, Row
 from replay.api.values import LogFrontier, LogVerdict, short
 from replay.local.keys import Key
@@ -40,7 +40,7 @@ class LogTable:
     cannot be exact. Nothing is read before.
     """
 
-    _reach: Reach
+    _reach: LogAccess
     _name: TableName
     _at: Moment | None = None
 

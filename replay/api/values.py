@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
-from replay.api.sheet import MOST_ROWS, Sheet, Shown
+from replay.api.sheet import MOST_ROWS, Sheet, SheetValue
 from replay.cut.cut import Cut
 from replay.verdict.limits import moment_text
 from replay.verdict.verdict import Verdict
@@ -26,7 +26,7 @@ def short(table: TableName) -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogFrontier(Shown):
+class LogFrontier(SheetValue):
     """An exact cut across all topics: what states are true at.
 
     Attributes:
@@ -65,7 +65,7 @@ class LogFrontier(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogFrontiers(Shown):
+class LogFrontiers(SheetValue):
     """The frontiers that are still on the log, the oldest first."""
 
     found: tuple[LogFrontier, ...]
@@ -135,7 +135,7 @@ def _moment_ms(ms: int) -> datetime:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogVerdict(Shown):
+class LogVerdict(SheetValue):
     """Whether the log can give the exact states at its newest frontier, and until when.
 
     Attributes:
@@ -199,7 +199,7 @@ class TableEntry:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LogTables(Shown):
+class LogTables(SheetValue):
     """The tables of which the newest frontier speaks.
 
     Attributes:

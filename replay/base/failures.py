@@ -20,7 +20,7 @@ from changelog.contract.base.errors import (
     UnavailableError,
 )
 from changelog.contract.base.secret import redacted
-from replay.base.task_faults import Fault, error_of, lost, marked, marks, silent
+from replay.base.task_faults import TaskFault, error_of, lost, marked, marks, silent
 
 _LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
 _GONE = ("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE")
@@ -28,7 +28,7 @@ _GONE = ("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILAB
 _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
 
 
-def fail(fault: Fault, *parts: str | Column) -> Column:
+def fail(fault: TaskFault, *parts: str | Column) -> Column:
     """Return the expression that ends the task; `parts` are texts and columns of text."""
     before, behind = marks(fault)
     return F.raise_error(joined(before, *parts, behind))

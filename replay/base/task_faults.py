@@ -22,7 +22,7 @@ HINT = " | hint: "
 _MARKED = re.compile(r"<changelog:(\w+)>(.*?)</changelog>", re.DOTALL)
 
 
-class Fault(Enum):
+class TaskFault(Enum):
     """The kind of fault that a task found."""
 
     CORRUPT = "corrupt"
@@ -46,7 +46,7 @@ class FormlessValueError(LogError):
 class MarkedError(Exception):
     """A fault raised in a task of ours; its text is marked."""
 
-    def __init__(self, fault: Fault, text: str) -> None:
+    def __init__(self, fault: TaskFault, text: str) -> None:
         super().__init__(text.join(marks(fault)))
 
 
@@ -54,11 +54,11 @@ def of_brokers(error: LogError) -> MarkedError:
     """Return the exception that a task raises for an error of the brokers."""
     match error:
         case RefusedAccessError():
-            fault = Fault.NOT_LET_IN
+            fault = TaskFault.NOT_LET_IN
         case UnavailableLogError():
-            fault = Fault.SILENT
+            fault = TaskFault.SILENT
         case _:
-            fault = Fault.REFUSED
+            fault = TaskFault.REFUSED
     return MarkedError(fault, str(error))
 
 
@@ -68,36 +68,36 @@ def _with_hint(kind: type[LogError], text: str) -> LogError:
     return kind(message, hint=hint)
 
 
-def marks(fault: Fault) -> tuple[str, str]:
+def marks(fault: TaskFault) -> tuple[str, str]:
     """Return the marks before and after the text of a fault."""
     return f"<changelog:{fault.value}>", "</changelog>"
 
 
-def marked(text: str) -> tuple[Fault, str] | None:
+def marked(text: str) -> tuple[TaskFault, str] | None:
     """Return the fault and its text in an exception's text, or None."""
     mark = _MARKED.search(text)
-    return None if mark is None else (Fault(mark[1]), mark[2])
+    return None if mark is None else (TaskFault(mark[1]), mark[2])
 
 
-def error_of(fault: Fault, text: str) -> LogError:
+def error_of(fault: TaskFault, text: str) -> LogError:
     """Return the error for a fault."""
     match fault:
-        case Fault.CORRUPT:
+        case TaskFault.CORRUPT:
             return CorruptRecordError(
                 text,
                 hint="capture did not write this record: find out who did. Readers pass over it "
                 "once its table is copied again: the next start of capture does, or "
                 "`changelog resnapshot TABLE`",
             )
-        case Fault.ESCAPE:
+        case TaskFault.ESCAPE:
             return _with_hint(FormlessValueError, text)
-        case Fault.LOST:
+        case TaskFault.LOST:
             return lost(text)
-        case Fault.SILENT:
+        case TaskFault.SILENT:
             return silent(text)
-        case Fault.REFUSED:
+        case TaskFault.REFUSED:
             return _with_hint(LogError, text)
-        case Fault.NOT_LET_IN:
+        case TaskFault.NOT_LET_IN:
             return _with_hint(RefusedAccessError, text)
 
 

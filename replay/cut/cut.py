@@ -45,13 +45,13 @@ class BrokerFacts:
         *,
         started_ms: int | None = None,
         estimate_ms: int | None = None,
-    ) -> limits.Times:
+    ) -> limits.VerdictTimes:
         """Return the moments that a verdict on it counts by.
 
         `started_ms`: when the scan began; that it begins now when left out. `estimate_ms`: how long
         it may take; None when not known.
         """
-        return limits.Times(
+        return limits.VerdictTimes(
             started_ms=self.asked_ms if started_ms is None else started_ms,
             asked_ms=self.asked_ms,
             now_ms=now_ms,

@@ -37,13 +37,13 @@ from replay.base.clock import Clock, clock_ms
 from replay.base.config import ReplaySettings
 from replay.base.failures import fail
 from replay.base.record_place import TopicRange
-from replay.base.task_faults import Fault
+from replay.base.task_faults import TaskFault
 from replay.broker.topic_state import TopicState, changes
 from replay.broker.topics import cleanable_ends, inspect, stable_ends
 from replay.cut.cut import BrokerFacts, Cut, estimated
 from replay.declared.interpret import Interpreter, Statement
 from replay.declared.key_changes import carried
-from replay.declared.left_out import LeftOut
+from replay.declared.left_out import LeftOutColumns
 from replay.decode.schemas import SchemaReader
 from replay.pipeline.replay import Replay, TableFacts, opened
 from replay.result.metrics import StateObservations
@@ -210,7 +210,7 @@ def open_declared(
                     key_schema_id=None,
                 )
             )
-            left_out = LeftOut(log, source.columns)
+            left_out = LeftOutColumns(log, source.columns)
             groups = _grouped(source, _statements(source, seen.of_records(raw)), left_out)
             groups = left_out.followed(groups, _carried(source, raw, left_out))
             survivors = _folded(log, groups, left_out)
@@ -278,7 +278,7 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame | None:
+def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOutColumns) -> DataFrame | None:
     """Return values that rows had under their old keys, and lack under their new ones."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
@@ -288,7 +288,7 @@ def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOut) -> DataFrame
     return carried(raw, partial(_statements, source), left_out.places, types, order)
 
 
-def _grouped(source: _LogSource, statements: DataFrame, left_out: LeftOut) -> DataFrame:
+def _grouped(source: _LogSource, statements: DataFrame, left_out: LeftOutColumns) -> DataFrame:
     """Return the aggregates of each key's statements.
 
     A statement at fault comes last: what it would have said of its key is not known. One without
@@ -314,7 +314,7 @@ def _grouped(source: _LogSource, statements: DataFrame, left_out: LeftOut) -> Da
     )
 
 
-def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOut) -> DataFrame:
+def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOutColumns) -> DataFrame:
     """Return each key's last statement: `partition, offset, fault, raw_key, raw_value, row`."""
     last = F.when(_is_torn(log), _torn(log)).otherwise(left_out.last())
     checked = groups.withColumn("last", last)
@@ -339,7 +339,7 @@ def _is_torn(log: DeclaredLog) -> Column:
 
 def _torn(log: DeclaredLog) -> Column:
     return fail(
-        Fault.CORRUPT,
+        TaskFault.CORRUPT,
         f'topic "{log.topic}": the key ',
         F.col("key"),
         " stands in partitions ",
@@ -360,7 +360,7 @@ class _LastStatements:
     def rows(self) -> StateRows:
         """Return the rows; a statement at fault ends the task."""
         fault, row = F.col("fault"), F.col("row")
-        corrupt = fail(Fault.CORRUPT, *place(self.source.log.topic), ": ", fault)
+        corrupt = fail(TaskFault.CORRUPT, *place(self.source.log.topic), ": ", fault)
         checked = F.when(fault.isNotNull(), corrupt).otherwise(row)
         return StateRows(self.frame.select(checked.alias("row")), self._columns)
 

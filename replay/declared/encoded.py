@@ -41,7 +41,7 @@ _BITS = {Kind.INT: 31, Kind.DATE: 31, Kind.LONG: 63, Kind.TIMESTAMP: 63, Kind.TI
 _INEXACT = (ValueError, TypeError, ArithmeticError, struct.error, ChangelogError)
 
 
-class RowEncoder:
+class DeclaredRowEncoder:
     """Encodes the rows of a declared log.
 
     Raises:

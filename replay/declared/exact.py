@@ -22,11 +22,11 @@ from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import Kind
 
 
-class FaultError(Exception):
+class FaultyRecordError(Exception):
     """A record is faulty; says why."""
 
 
-class Number(str):
+class JsonNumber(str):
     """A JSON number as the source wrote it: no double has touched it."""
 
     __slots__ = ()
@@ -39,21 +39,21 @@ def loads(raw: bytes) -> Any:  # noqa: ANN401 - JSON
     """
     return json.loads(
         raw.decode("utf-8"),
-        parse_int=Number,
-        parse_float=Number,
+        parse_int=JsonNumber,
+        parse_float=JsonNumber,
         parse_constant=_no_constant,
         object_pairs_hook=_object,
     )
 
 
 def _no_constant(name: str) -> Any:  # noqa: ANN401
-    raise FaultError(f"{name} is not JSON")
+    raise FaultyRecordError(f"{name} is not JSON")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise FaultError("a member comes twice")
+        raise FaultyRecordError("a member comes twice")
     return members
 
 
@@ -91,7 +91,7 @@ _EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexa
 def _fitting(number: Decimal, scale: int, precision: int) -> Decimal:
     exact = number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if len(exact.as_tuple().digits) > precision:
-        raise FaultError(f"{number} has more than {precision} digits")
+        raise FaultyRecordError(f"{number} has more than {precision} digits")
     return exact
 
 
@@ -100,21 +100,21 @@ def _decimal(scale: int, precision: int) -> Reader:
         try:
             number = Decimal(_demand(isinstance(value, str), value, "a decimal"))
         except decimal.InvalidOperation:
-            raise FaultError(
+            raise FaultyRecordError(
                 f"{value!r} is not a decimal; Debezium writes one with decimal.handling.mode=string"
             ) from None
         _demand(number.is_finite(), value, "a decimal")
         try:
             return _fitting(number, scale, precision)
         except ArithmeticError:
-            raise FaultError(f"{value} does not fit decimal({precision},{scale})") from None
+            raise FaultyRecordError(f"{value} does not fit decimal({precision},{scale})") from None
 
     return read
 
 
 def _demand(condition: bool, value: Any, expected: str) -> Any:  # noqa: ANN401
     if not condition:
-        raise FaultError(f"{value!r} is not {expected}")
+        raise FaultyRecordError(f"{value!r} is not {expected}")
     return value
 
 
@@ -127,7 +127,7 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 
 def _integer(bits: int) -> Reader:
     def read(value: Any) -> int:  # noqa: ANN401
-        is_one = isinstance(value, Number) and _INTEGER.fullmatch(value) is not None
+        is_one = isinstance(value, JsonNumber) and _INTEGER.fullmatch(value) is not None
         number = int(_demand(is_one, value, "an integer"))
         _demand(-(1 << bits) <= number < 1 << bits, value, f"an integer of {bits + 1} bits")
         return number
@@ -139,7 +139,7 @@ _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 
 
 def _double(value: Any) -> float:  # noqa: ANN401
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         number = float(value)
         _demand(math.isfinite(number), value, "a double")
         return number
@@ -158,7 +158,7 @@ def _string(value: Any) -> str:  # noqa: ANN401
 
 def _dumped(value: Any) -> str:  # noqa: ANN401
     match value:
-        case Number():
+        case JsonNumber():
             return str(value)
         case dict():
             members = (f"{_dumped(name)}:{_dumped(item)}" for name, item in value.items())
@@ -170,7 +170,7 @@ def _dumped(value: Any) -> str:  # noqa: ANN401
 
 
 def _bytes(value: Any) -> bytes:  # noqa: ANN401
-    is_text = isinstance(value, str) and not isinstance(value, Number)
+    is_text = isinstance(value, str) and not isinstance(value, JsonNumber)
     return base64.b64decode(_demand(is_text, value, "base64"), validate=True)
 
 
@@ -180,7 +180,7 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[
 
 
 def _date(value: Any) -> int:  # noqa: ANN401
-    if isinstance(value, Number):
+    if isinstance(value, JsonNumber):
         return int(_integer(31)(value))  # days since 1970, as Debezium has it
     is_day = isinstance(value, str) and _DAY.fullmatch(value) is not None
     _demand(is_day, value, "a date")
@@ -189,11 +189,11 @@ def _date(value: Any) -> int:  # noqa: ANN401
 
 def _moment(*, zoned: bool) -> Reader:
     def read(value: Any) -> int:  # noqa: ANN401
-        is_text = isinstance(value, str) and not isinstance(value, Number)
+        is_text = isinstance(value, str) and not isinstance(value, JsonNumber)
         parts = _MOMENT.fullmatch(value) if is_text else None
         if parts is None or (parts[4] is not None) is not zoned:
             expected = "a moment with a zone" if zoned else "a moment without a zone"
-            raise FaultError(f"{value!r} is not {expected} in ISO 8601")
+            raise FaultyRecordError(f"{value!r} is not {expected} in ISO 8601")
         fraction = (parts[3] or "").ljust(9, "0")
         _demand(fraction[6:] == "000", value, "a moment of whole microseconds")
         zone = (parts[4] or "Z").replace("Z", "+00:00")

@@ -16,21 +16,21 @@ from typing import NamedTuple
 
 from changelog.contract.base.errors import VerdictError
 from replay.base.record_place import FetchedRecord
-from replay.declared.encoded import RowEncoder
+from replay.declared.encoded import DeclaredRowEncoder
 from replay.declared.interpret import Interpreter, Row, Statement
 
 HeldValue = Callable[[bytes], bytes | None]
 """Returns the value that is held of a key, None where it has no row."""
 
 
-class Reached:
+class ReachedPositions:
     """The source's positions of what has been said of some keys.
 
     `before`: what was reached before; where it is given, nothing may come that is older than what
     was said of its key.
     """
 
-    def __init__(self, before: Reached | None = None) -> None:
+    def __init__(self, before: ReachedPositions | None = None) -> None:
         self._before = before
         self.highest: dict[bytes, int] = {}  # the newest position of each key
         # the keys of which the last thing that was said is a delete that does not count, so that a
@@ -71,7 +71,7 @@ class Reached:
         self._ended.add(name)
         return True
 
-    def take(self, later: Reached) -> None:
+    def take(self, later: ReachedPositions) -> None:
         """Merge the positions reached by a later range."""
         self.highest |= later.highest
         self.superseded = (self.superseded - later.highest.keys()) | later.superseded
@@ -95,11 +95,11 @@ class LastStatements:
         self,
         partition: int,
         reader: Interpreter,
-        encoder: RowEncoder,
+        encoder: DeclaredRowEncoder,
         fillable: Collection[int],
         *,
         held_value: HeldValue,
-        reached: Reached | None,
+        reached: ReachedPositions | None,
     ) -> None:
         self._partition, self._reader, self._encoder = partition, reader, encoder
         self._fillable, self._held_value, self._reached = frozenset(fillable), held_value, reached

@@ -24,10 +24,10 @@ from replay.broker.topic_state import TopicState, changes
 from replay.broker.topics import inspect
 from replay.cut.cut import BrokerFacts, Cut
 from replay.declared.declared import recheck_declared, source_of
-from replay.declared.encoded import RowEncoder
-from replay.declared.folded import HeldValue, LastStatements, Reached
+from replay.declared.encoded import DeclaredRowEncoder
+from replay.declared.folded import HeldValue, LastStatements, ReachedPositions
 from replay.declared.interpret import Interpreter
-from replay.declared.left_out import LeftOut
+from replay.declared.left_out import LeftOutColumns
 from replay.decode.schemas import SchemaReader, TopicSchemas
 from replay.scan.range import PartitionRange
 from replay.verdict.declared_verdict import lost_between
@@ -77,12 +77,12 @@ class FollowedLog:
             source = source_of(log, schemas)
         self._log, self._kafka, self._clock = log, kafka, clock
         self._reader = Interpreter(log, source.columns, source.keys, source.values)
-        self._encoder = RowEncoder(log, source.columns)
-        self._fillable = frozenset(LeftOut(log, source.columns).places)
+        self._encoder = DeclaredRowEncoder(log, source.columns)
+        self._fillable = frozenset(LeftOutColumns(log, source.columns).places)
         self._held_cut: _HeldCut | None = None
         # Also of the dead: a key that comes back in another partition has no newest record.
         self._homes: dict[bytes, int] = {}
-        self._reached = Reached() if log.order is Order.LSN else None
+        self._reached = ReachedPositions() if log.order is Order.LSN else None
 
     @property
     def schemas(self) -> TopicSchemas:
@@ -100,7 +100,7 @@ class FollowedLog:
         """
         self._held_cut = None
         self._homes = {}
-        self._reached = None if self._reached is None else Reached()
+        self._reached = None if self._reached is None else ReachedPositions()
         cut.verdict.require()
         topic, ends = self._log.topic, cut.record.frontier.ends[self._log.topic]
         ranges = _ranges(topic, cut.start_offsets(topic), ends)
@@ -136,7 +136,7 @@ class FollowedLog:
         ]
         records: list[FetchedRecord] = []
         homes: dict[bytes, int] = {}
-        reached = None if self._reached is None else Reached(self._reached)
+        reached = None if self._reached is None else ReachedPositions(self._reached)
         has_gaps = False
         for part in ranges:
             last = self._fold(part, held_value, reached)
@@ -152,7 +152,7 @@ class FollowedLog:
         return records
 
     def _fold(
-        self, part: PartitionRange, held_value: HeldValue, reached: Reached | None
+        self, part: PartitionRange, held_value: HeldValue, reached: ReachedPositions | None
     ) -> LastStatements:
         last = LastStatements(
             part.partition,

@@ -33,7 +33,7 @@ from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.evolution import type_fits
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType
-from replay.declared.exact import FaultError, loads, reader
+from replay.declared.exact import FaultyRecordError, loads, reader
 
 Row = list[Any]
 """A value for each column: plain numbers and texts, bytes, Decimal; dates as days since 1970 and
@@ -99,12 +99,12 @@ class Interpreter:
                 return [Statement(self._key_of_record(key), is_tombstone=True)]
             try:
                 return self._of_value(key, value)
-            except (*_MALFORMED, FaultError) as error:
+            except (*_MALFORMED, FaultyRecordError) as error:
                 reason = _why(error)
                 if key is not None:
                     record_key = self._key_of_record(key)
                 return [Statement(record_key, fault=reason)]
-        except (*_MALFORMED, FaultError) as error:
+        except (*_MALFORMED, FaultyRecordError) as error:
             part = "the tombstone's key" if value is None else "the value and the key"
             return [Statement(None, fault=f"{part} cannot be read: {_why(error)}")]
 
@@ -124,15 +124,17 @@ class Interpreter:
                 return [Statement(self._key_in(before), lsn=lsn)]
             return [Statement(self._key_of_record(key), lsn=lsn)]
         if op not in _THERE:
-            raise FaultError(f"the event's operation is {op!r}")
+            raise FaultyRecordError(f"the event's operation is {op!r}")
         if not isinstance(after, dict):
-            raise FaultError("the event has no row after the change")
+            raise FaultyRecordError("the event has no row after the change")
         row, missing = self._row(after)
         own = self._key_text(row, missing)
         statement = Statement(own, row, lsn, missing=missing, begins=op != _CHANGED)
         if before is not None and self._has_key(before) and self._key_in(before) != own:
             if self._log.shape is ValueShape.CUD_JSON and not self._log.key_changes:
-                raise FaultError("the update changes the key, which `key_changes = false` denies")
+                raise FaultyRecordError(
+                    "the update changes the key, which `key_changes = false` denies"
+                )
             return [Statement(self._key_in(before), lsn=lsn), statement]
         return [statement]
 
@@ -152,12 +154,12 @@ class Interpreter:
             return _payload(loads(raw)), None
         schema_id, _ = unframe(raw)
         if schema_id not in schemas:
-            raise FaultError(f"its schema id {schema_id} is not of the topic's subject")
+            raise FaultyRecordError(f"its schema id {schema_id} is not of the topic's subject")
         if schema_id not in self._bodies:
             self._bodies[schema_id] = BodyReader(bare(json.loads(schemas[schema_id])))
         document, left_over = self._bodies[schema_id].read(raw)
         if left_over:
-            raise FaultError("bytes are left over behind the record")
+            raise FaultyRecordError("bytes are left over behind the record")
         return (document if isinstance(document, dict) else {"": document}), schema_id
 
     def _check_version(self, schema_id: int) -> None:
@@ -174,7 +176,7 @@ class Interpreter:
                 )
             )
         if self._obstacles[schema_id]:
-            raise FaultError(self._obstacles[schema_id])
+            raise FaultyRecordError(self._obstacles[schema_id])
 
     def _row(self, document: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
         """Return the row, and the places whose value was left out."""
@@ -190,9 +192,9 @@ class Interpreter:
                 missing.append(len(row))
             try:
                 row.append(read(item))
-            except (*_MALFORMED, FaultError) as error:
+            except (*_MALFORMED, FaultyRecordError) as error:
                 if is_there:
-                    raise FaultError(f'column "{column.column}": {_why(error)}') from error
+                    raise FaultyRecordError(f'column "{column.column}": {_why(error)}') from error
                 row.append(None)  # a placeholder that the type cannot hold
         return row, tuple(missing)
 
@@ -209,12 +211,14 @@ class Interpreter:
     def _key_text(self, row: Row, missing: Sequence[int]) -> str:
         values = [row[place] for place in self._key_places]
         if any(value is None for value in values) or {*missing} & {*self._key_places}:
-            raise FaultError(f"a column of the key ({', '.join(self._log.key)}) is not there")
+            raise FaultyRecordError(
+                f"a column of the key ({', '.join(self._log.key)}) is not there"
+            )
         return _canonical(values)
 
     def _key_of_record(self, key: bytes | None) -> str:
         if key is None:
-            raise FaultError("the record has no key")
+            raise FaultyRecordError("the record has no key")
         if self._log.shape.is_avro:
             document, _ = self._decoded(key, self._keys)
         else:
@@ -222,7 +226,7 @@ class Interpreter:
         if document is not None and set(document) == {""} and len(self._log.key) == 1:
             document = {self._log.key[0]: document[""]}
         if document is None or not self._has_key(document):
-            raise FaultError(f"the record's key has not all of {', '.join(self._log.key)}")
+            raise FaultyRecordError(f"the record's key has not all of {', '.join(self._log.key)}")
         return self._key_in(document)
 
     def _lsn(self, document: Mapping[str, Any]) -> int | None:
@@ -230,7 +234,9 @@ class Interpreter:
         lsn = source.get("lsn") if isinstance(source, dict) else None
         if self._log.order is Order.LSN:
             if lsn is None:
-                raise FaultError("it has no source.lsn, by which the log is declared to be ordered")
+                raise FaultyRecordError(
+                    "it has no source.lsn, by which the log is declared to be ordered"
+                )
             return int(lsn)
         # Elsewhere it only tells which create belongs to which delete.
         return int(str(lsn)) if _INTEGER.fullmatch(str(lsn)) else None
@@ -248,11 +254,13 @@ def _why(error: Exception) -> str:
 def _is_marked(document: Mapping[str, Any], mark: str) -> bool:
     value = document.get(mark)
     if value is None and mark not in document:
-        raise FaultError(f'it has no marker "{mark}"')
+        raise FaultyRecordError(f'it has no marker "{mark}"')
     try:
         return _MARKS[value]
     except (KeyError, TypeError):
-        raise FaultError(f'its marker "{mark}" is {value!r}, neither true nor false') from None
+        raise FaultyRecordError(
+            f'its marker "{mark}" is {value!r}, neither true nor false'
+        ) from None
 
 
 def _is_wrapped(document: Any) -> bool:  # noqa: ANN401 - JSON
@@ -267,7 +275,7 @@ def _payload(document: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
     if _is_wrapped(document):
         document = document["payload"]
     if document is not None and not isinstance(document, dict):
-        raise FaultError("the value is not a JSON object")
+        raise FaultyRecordError("the value is not a JSON object")
     return document
 
 

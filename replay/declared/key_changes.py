@@ -23,14 +23,14 @@ _LSN = "carried_lsn"
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ValueOrigin:
     """The source of a column's value: a statement's place, or the departure of a key."""
 
     place: int | None = None
     departure: int | None = None
 
 
-Cells = dict[int, Cell]
+Cells = dict[int, ValueOrigin]
 """The cells of a row, by the column's number."""
 
 
@@ -110,19 +110,19 @@ def departures(
             continue
         missing = {*statement["missing"]}
         before = (
-            dict.fromkeys(columns, Cell(departure=statement["lsn"]))
+            dict.fromkeys(columns, ValueOrigin(departure=statement["lsn"]))
             if statement["begins"]
             else cells
         )
         cells = {
-            column: before.get(column, Cell()) if column in missing else Cell(place)
+            column: before.get(column, ValueOrigin()) if column in missing else ValueOrigin(place)
             for column in columns
         }
 
 
 def resolved(cells_of: Mapping[int, Cells], lsn: int, column: int) -> int | None:
     """Follow a column's value from key to key; return the place of its statement, or None."""
-    cell, departure, seen = Cell(departure=lsn), lsn, set[int]()
+    cell, departure, seen = ValueOrigin(departure=lsn), lsn, set[int]()
     while cell.place is None and cell.departure is not None:
         departure = cell.departure
         if departure in seen or departure not in cells_of:

@@ -23,7 +23,7 @@ _KINDS = {Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.DECIMAL}
 """What PostgreSQL may keep outside of the row, and Debezium has a placeholder for."""
 
 
-class LeftOut:
+class LeftOutColumns:
     """The columns of a log that its records may leave out."""
 
     def __init__(self, log: DeclaredLog, columns: Sequence[LoggedColumn]) -> None:

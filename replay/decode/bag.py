@@ -36,7 +36,7 @@ from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from replay.base.failures import fail
 from replay.base.record_place import NO_POSITION
-from replay.base.task_faults import Fault
+from replay.base.task_faults import TaskFault
 from replay.decode.decode import built, decoded, formless, logged_name, read_columns_of, sound_row
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
@@ -69,7 +69,7 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
         .when(~F.coalesce(op, F.lit(b"")).isin(operations), F.lit("it bears no operation of a row"))
         .when(F.col("value").isNull() & (op != F.lit(Op.TRUNCATE.value)), F.lit("it has no row"))
     )
-    sound = F.when(fault.isNotNull(), fail(Fault.CORRUPT, *place(topic), ": ", fault))
+    sound = F.when(fault.isNotNull(), fail(TaskFault.CORRUPT, *place(topic), ": ", fault))
     records = raw.select(
         sound.otherwise(F.concat(op, position)).alias("key"),
         "value",
@@ -127,7 +127,7 @@ class Bag:
             F.row_number().over(alike).alias("nth"),
         )
         lost = fail(
-            Fault.LOST,
+            TaskFault.LOST,
             f'topic "{schemas.topic}": a row was taken away more often than it was written (first '
             "at partition ",
             F.col("first.partition"),

@@ -37,7 +37,7 @@ from changelog.contract.rows.schema import LoggedColumn, LoggedSchema, nulls_of
 from changelog.contract.rows.types import ColumnType, Kind
 from replay.base.failures import fail, joined
 from replay.base.record_place import FAULT
-from replay.base.task_faults import HINT, Fault
+from replay.base.task_faults import HINT, TaskFault
 from replay.decode import documents
 from replay.decode.documents import ESCAPE, VALUE
 from replay.decode.schemas import TopicSchemas
@@ -256,7 +256,7 @@ def logged_name(number: int) -> str:
 def sound_row(schemas: TopicSchemas) -> Column:
     """Take the row; a fault ends the task."""
     fault = F.col("fault")
-    corrupt = fail(Fault.CORRUPT, *place(schemas.topic), ": ", fault)
+    corrupt = fail(TaskFault.CORRUPT, *place(schemas.topic), ": ", fault)
     return F.when(fault.isNotNull(), corrupt).otherwise(F.col("row")).alias("row")
 
 
@@ -299,7 +299,7 @@ def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Colu
     if column.type.has_escape:
         escape = value.getField(ESCAPE)
         loud = fail(
-            Fault.ESCAPE,
+            TaskFault.ESCAPE,
             f'table "{reader.table}", column "{column.column}" ({column.type.name}): the value ',
             escape,
             where,

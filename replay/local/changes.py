@@ -15,7 +15,7 @@ from itertools import groupby
 
 from changelog.contract.base.headers import Op
 from changelog.contract.base.position import Position
-from replay.local.records import Last, Version, Written
+from replay.local.records import Last, RecordVersion, WrittenRecord
 
 
 class ChangeType(Enum):
@@ -32,21 +32,21 @@ class RowChange:
     """A side of a change."""
 
     kind: ChangeType  # which one
-    row: Written  # as it was before, of a delete and a preimage; else as it is since
+    row: WrittenRecord  # as it was before, of a delete and a preimage; else as it is since
     position: Position  # of the change
     ts_us: int  # when it was committed, microseconds since 1970
 
 
-def touched(records: Iterable[Version], since: Position) -> dict[bytes, list[Version]]:
+def touched(records: Iterable[RecordVersion], since: Position) -> dict[bytes, list[RecordVersion]]:
     """Return the records from a position on by their key, each list in the order of changes."""
-    by_key: dict[bytes, list[Version]] = defaultdict(list)
+    by_key: dict[bytes, list[RecordVersion]] = defaultdict(list)
     for record in sorted(records, key=lambda version: (version.position, version.offset)):
         if record.position >= since:
             by_key[record.key].append(record)
     return by_key
 
 
-def once(records: Iterable[Version]) -> Iterator[Version]:
+def once(records: Iterable[RecordVersion]) -> Iterator[RecordVersion]:
     """Yield a key's records without resends: of records with equal positions, the last.
 
     `records`: in the order of changes, of equal positions in that of their offsets.
@@ -57,7 +57,7 @@ def once(records: Iterable[Version]) -> Iterator[Version]:
 
 
 def changes_of(
-    before: Mapping[bytes, Last], records: Mapping[bytes, Iterable[Version]]
+    before: Mapping[bytes, Last], records: Mapping[bytes, Iterable[RecordVersion]]
 ) -> list[RowChange]:
     """Return the changes in order, with the two sides of an update next to each other.
 
@@ -70,7 +70,7 @@ def changes_of(
     return sorted(row_changes, key=lambda change: change.position)
 
 
-def _of_key(start: Last | None, records: Iterable[Version]) -> Iterator[RowChange]:
+def _of_key(start: Last | None, records: Iterable[RecordVersion]) -> Iterator[RowChange]:
     row = None if start is None or start.value is None else _written(start)
     for record in once(records):
         after = None if record.is_gone else _written(record)
@@ -86,5 +86,5 @@ def _of_key(start: Last | None, records: Iterable[Version]) -> Iterator[RowChang
         row = after
 
 
-def _written(record: Last | Version) -> Written:
-    return Written(record.value or b"", record.partition, record.offset)
+def _written(record: Last | RecordVersion) -> WrittenRecord:
+    return WrittenRecord(record.value or b"", record.partition, record.offset)

@@ -9,7 +9,7 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.position import Position
 
 
-class Written(NamedTuple):
+class WrittenRecord(NamedTuple):
     """A record with a value, and its place."""
 
     value: bytes
@@ -34,7 +34,7 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class RecordVersion:
     """A record of a key."""
 
     key: bytes  # its bytes

@@ -23,11 +23,11 @@ from changelog.contract.rows.text import (
     TIMESTAMP_ENDS,
 )
 from changelog.contract.rows.types import ColumnType, Kind
-from replay.base.task_faults import HINT, Fault, error_of
+from replay.base.task_faults import HINT, TaskFault, error_of
 from replay.decode.schemas import TopicSchemas
 
 Placed = tuple[bytes, int, int]
-"""A record's value, partition and offset; a `Written` is one."""
+"""A record's value, partition and offset; a `WrittenRecord` is one."""
 
 
 def can_read(schemas: TopicSchemas) -> bool:
@@ -67,7 +67,7 @@ class RowReader:
                 row = self._rows.row(record[0])
             except UnreadableRecordError as error:
                 text = f"{self._place(record)}: {error.args[0]}"
-                raise error_of(Fault.CORRUPT, text) from error
+                raise error_of(TaskFault.CORRUPT, text) from error
             if row is not None:
                 rows.append(row)
                 places.append(record)
@@ -101,7 +101,7 @@ class RowReader:
             f"{self._place(where)}{HINT}leave the column out of what is read, or cast it to text "
             "at the source"
         )
-        return error_of(Fault.ESCAPE, text)
+        return error_of(TaskFault.ESCAPE, text)
 
     def _place(self, where: Placed) -> str:
         _, partition, offset = where

@@ -21,12 +21,12 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.partition import partition_of
 from replay.base.record_place import TopicRange, cut_of
-from replay.base.task_faults import Fault, MarkedError, error_of, marked
+from replay.base.task_faults import MarkedError, TaskFault, error_of, marked
 from replay.cut.cut import Cut
 from replay.decode.schemas import TopicSchemas
-from replay.local.records import Last, Written
+from replay.local.records import Last, WrittenRecord
 from replay.local.rows import RowReader
-from replay.scan.last_records import Columns, FoldRules, LastRecords, StrangeRecordError
+from replay.scan.last_records import FoldRules, LastRecords, RecordBatch, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 
 Told = Callable[[int], None]
@@ -164,9 +164,11 @@ class LocalScan:
 
     def _strange(self, error: StrangeRecordError, partition: int) -> Exception:
         place = f'topic "{self.schemas.topic}", partition {partition}, offset {error.offset}'
-        return error_of(Fault.CORRUPT, f"{place}: {error.why}")
+        return error_of(TaskFault.CORRUPT, f"{place}: {error.why}")
 
-    def _drained(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[tuple[int, Columns]]:
+    def _drained(
+        self, folds: Iterable[tuple[int, LastRecords]]
+    ) -> Iterator[tuple[int, RecordBatch]]:
         for partition, fold in folds:
             try:
                 for columns in fold.drain(_ROWS, _BYTES):
@@ -179,13 +181,13 @@ class LocalScan:
             yield from _rows(partition, columns, None)
 
 
-def _with_values(partition: int, columns: Columns) -> Iterator[Written]:
+def _with_values(partition: int, columns: RecordBatch) -> Iterator[WrittenRecord]:
     for value, offset in zip(columns.values.to_pylist(), columns.offsets.to_pylist(), strict=True):
         if value is not None:
-            yield Written(value, partition, offset)
+            yield WrittenRecord(value, partition, offset)
 
 
-def _rows(partition: int, columns: Columns, chosen: pa.BooleanArray | None) -> Iterator[Last]:
+def _rows(partition: int, columns: RecordBatch, chosen: pa.BooleanArray | None) -> Iterator[Last]:
     arrays = [columns.keys, columns.positions, columns.values, columns.offsets]
     if chosen is not None:
         arrays = [array.filter(chosen) for array in arrays]
@@ -203,9 +205,9 @@ def _merged(records: Iterable[Last]) -> dict[bytes, Last]:
     return last
 
 
-def _written(last: dict[bytes, Last]) -> list[Written]:
+def _written(last: dict[bytes, Last]) -> list[WrittenRecord]:
     return [
-        Written(record.value, record.partition, record.offset)
+        WrittenRecord(record.value, record.partition, record.offset)
         for record in last.values()
         if record.value is not None
     ]

@@ -171,7 +171,7 @@ def open_replay(
     )
 
 
-class Survivors(Protocol):
+class DecodedSurvivors(Protocol):
     """The last record of each key of a topic, decoded."""
 
     def rows(self) -> StateRows:
@@ -190,7 +190,7 @@ class TableFacts:
 
     key: tuple[str, ...]  # names of the primary key's columns; none of a table without one
     pin: SchemaPin  # the versions of the schemas that it is read by
-    survivors: Survivors  # its rows, as far as they can be read
+    survivors: DecodedSurvivors  # its rows, as far as they can be read
     observations: StateObservations  # count what its scan sees
 
 

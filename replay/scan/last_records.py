@@ -34,7 +34,7 @@ class StrangeRecordError(Exception):
         self.offset, self.why = offset, why
 
 
-class Columns(NamedTuple):
+class RecordBatch(NamedTuple):
     """Last records of some keys, by column."""
 
     keys: pa.BinaryArray  # null for a record that has none
@@ -155,7 +155,7 @@ class LastRecords:
             self._file = tempfile.TemporaryFile(dir=_folder())  # noqa: SIM115 - see `close`
         self._fold.spill(self._file.fileno())
 
-    def drain(self, rows: int, most_bytes: int) -> Iterator[Columns]:
+    def drain(self, rows: int, most_bytes: int) -> Iterator[RecordBatch]:
         """Return the last record of each key in no order; nothing is added then.
 
         Those before `since` are left out, and tombstones there: they say of keys that lived before
@@ -176,12 +176,12 @@ class LastRecords:
         except StrangePlaceError as error:
             raise self._strange(error) from None
 
-    def _columns(self, folded: FoldColumns) -> Columns:
+    def _columns(self, folded: FoldColumns) -> RecordBatch:
         faults = pa.nulls(len(folded.keys), pa.string())
         if folded.faults is not None:
             says = [fault and self._says(fault) for fault in folded.faults]
             faults = pa.array(says, pa.string())
-        return Columns(folded.keys, folded.positions, folded.offsets, folded.values, faults)
+        return RecordBatch(folded.keys, folded.positions, folded.offsets, folded.values, faults)
 
     def close(self) -> None:
         """Release the memory, and the file if there is one."""

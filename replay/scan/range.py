@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.kafka.clients import REQUEST_S, STALL_S, lent, reading_config
-from changelog.kafka.errors import Meaning, log_error, meaning
+from changelog.kafka.errors import ErrorMeaning, log_error, meaning
 from changelog.native import RangeReader
 from changelog.native.records import News
-from replay.base.task_faults import Fault, MarkedError, of_brokers
+from replay.base.task_faults import MarkedError, TaskFault, of_brokers
 from replay.scan.last_records import LastRecords
 
 _POLL_MS = 100
@@ -37,7 +37,7 @@ _GONE = {
     KafkaError._UNKNOWN_TOPIC,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-_REFUSED = {Meaning.NOT_LET_IN, Meaning.FORBIDDEN}
+_REFUSED = {ErrorMeaning.NOT_LET_IN, ErrorMeaning.FORBIDDEN}
 
 
 class PartitionRange(NamedTuple):
@@ -103,7 +103,7 @@ def _check(news: News, topic: str, part: PartitionRange) -> None:
     where = f'topic "{topic}", partition {part.partition}'
     if news.error in _GONE:
         raise MarkedError(
-            Fault.LOST, f"{where}: offsets {part.start} to {part.end} are not on the log"
+            TaskFault.LOST, f"{where}: offsets {part.start} to {part.end} are not on the log"
         )
     error = KafkaError(news.error, news.message)
     if meaning(error) in _REFUSED or news.is_fatal:
@@ -113,5 +113,5 @@ def _check(news: News, topic: str, part: PartitionRange) -> None:
 def _stalled(topic: str, part: PartitionRange, stall_s: float, *, is_short: bool) -> MarkedError:
     where = f'topic "{topic}", partition {part.partition}'
     if is_short:
-        return MarkedError(Fault.LOST, f"{where} ends before offset {part.end}")
-    return MarkedError(Fault.SILENT, f"{where}: nothing came for {stall_s:.0f} s")
+        return MarkedError(TaskFault.LOST, f"{where} ends before offset {part.end}")
+    return MarkedError(TaskFault.SILENT, f"{where}: nothing came for {stall_s:.0f} s")

@@ -26,7 +26,7 @@ from replay.result.metrics import counted_by_tasks
 from replay.scan import fold
 from replay.scan.last_records import FoldRules
 from replay.scan.range import PartitionRange
-from replay.scan.task import SPARK_SCHEMA, Job, run
+from replay.scan.task import SPARK_SCHEMA, ScanJob, run
 from replay.spark.server_look import PARALLELISM
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Scan:
         warn_if_slow()
         ranges = ranges_of(topic_range, parts)
         may_repeat = has_grown or len(ranges) > len({part.partition for part in ranges})
-        job = Job(
+        job = ScanJob(
             kafka=replace(self.kafka, options=travelling(self.kafka.options)),
             topic=topic_range.topic,
             ranges=ranges,
@@ -82,7 +82,7 @@ class Scan:
         return fold.last_of_each_key(records, RECORD[1:]) if may_repeat else records
 
 
-def by_tasks(spark: SparkSession, job: Job) -> DataFrame:
+def by_tasks(spark: SparkSession, job: ScanJob) -> DataFrame:
     """Return the tasks' results, in the columns of `SPARK_SCHEMA`."""
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from changelog.contract.base.connection import KafkaConnection
 from replay.base.record_place import RECORD_SCHEMA
-from replay.base.task_faults import Fault, MarkedError
-from replay.scan.last_records import Columns, FoldRules, LastRecords, StrangeRecordError
+from replay.base.task_faults import MarkedError, TaskFault
+from replay.scan.last_records import FoldRules, LastRecords, RecordBatch, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 
 _ROWS, _BYTES = 5_000, 8 << 20
@@ -38,7 +38,7 @@ SPARK_SCHEMA = f"{RECORD_SCHEMA}, fault string, records bigint, tombstones bigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ScanJob:
     """The values that the tasks of one scan share."""
 
     kafka: KafkaConnection  # the brokers; its options name no file
@@ -50,7 +50,7 @@ class Job:
     homes: int | None = field(default=None)
 
 
-def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run(job: ScanJob, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return the last records of the ranges whose numbers come in.
 
     Raises MarkedError: the range cannot be read, or holds a record that capture did not write.
@@ -60,7 +60,7 @@ def run(job: Job, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             yield from _folded(job, job.ranges[number])
 
 
-def _folded(job: Job, part: PartitionRange) -> Iterator[pa.RecordBatch]:
+def _folded(job: ScanJob, part: PartitionRange) -> Iterator[pa.RecordBatch]:
     records = LastRecords(job.rules, partition=part.partition, homes=job.homes)
     with closing(records) as last:
         try:
@@ -69,11 +69,11 @@ def _folded(job: Job, part: PartitionRange) -> Iterator[pa.RecordBatch]:
                 yield _batch(part.partition, columns)
         except StrangeRecordError as error:
             place = f'topic "{job.topic}", partition {part.partition}, offset {error.offset}'
-            raise MarkedError(Fault.CORRUPT, f"{place}: {error.why}") from error
+            raise MarkedError(TaskFault.CORRUPT, f"{place}: {error.why}") from error
         yield _tally(last)
 
 
-def _batch(partition: int, columns: Columns) -> pa.RecordBatch:
+def _batch(partition: int, columns: RecordBatch) -> pa.RecordBatch:
     count = len(columns.keys)
     nothing = pa.nulls(count, pa.int64())
     return pa.RecordBatch.from_arrays(

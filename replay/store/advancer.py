@@ -37,9 +37,9 @@ from replay.scan.fold import last_of_each_key, with_values
 from replay.scan.scan import Scan
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, kept
 from replay.store.committed import committed, write
-from replay.store.plan import Advance, Step
-from replay.store.stored import Stored, StoredRecords
-from replay.verdict.increment import Base
+from replay.store.plan import Advance, TopicStep
+from replay.store.stored import StoredRecords, StoredStates
+from replay.verdict.increment import StoredBase
 from replay.verdict.limits import lag_ms, retention_ms
 
 MANY_LAYERS = 6
@@ -62,7 +62,7 @@ class Advancer:
     keep_days: int = 7
     clock: Clock = clock_ms
 
-    def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> Stored:
+    def advance(self, plan: Advance, tables: Mapping[TableName, TopicSchemas]) -> StoredStates:
         """Read the missing records, seal the checkpoints, and return the states.
 
         `tables`: the schemas of the plan's tables, read when its frontier was there.
@@ -111,7 +111,7 @@ class Advancer:
         return replace(changed, verdict=verdict)
 
     def _advance_topic(
-        self, plan: Advance, step: Step, schemas: TopicSchemas
+        self, plan: Advance, step: TopicStep, schemas: TopicSchemas
     ) -> tuple[Checkpoint, TableMetrics | None]:
         """Write the layer that brings a topic to the frontier; it does not count yet."""
         checkpoint, topic = step.checkpoint, step.topic
@@ -123,7 +123,7 @@ class Advancer:
         if checkpoint is not None and step.needs_no_read and (reaches_frontier or is_deleted):
             return checkpoint, nothing
         at = datetime.now(UTC)
-        base = Base(
+        base = StoredBase(
             record=plan.record,
             lag_ms=lag_ms(plan.states[topic]),
             retention_ms=retention_ms(plan.states[topic]),
@@ -168,7 +168,7 @@ class Advancer:
         return replace(checkpoint, layers=(layer,), founded=frontier, folded=frontier)
 
     def _layer(
-        self, plan: Advance, step: Step, schemas: TopicSchemas
+        self, plan: Advance, step: TopicStep, schemas: TopicSchemas
     ) -> tuple[Layer, TableMetrics | None]:
         """Write what the log holds between a step's checkpoint and the frontier."""
         frontier, topic = plan.record.frontier, step.topic
@@ -230,7 +230,7 @@ class Advancer:
         """Check that the read is exact up to now; returns for how many milliseconds it stays so."""
         return check_still_exact(self.kafka, plan.cut(), plan.judged, self.clock)
 
-    def _seal(self, step: Step, checkpoint: Checkpoint) -> list[str]:
+    def _seal(self, step: TopicStep, checkpoint: Checkpoint) -> list[str]:
         """Seal a checkpoint, and return the layers that are no longer needed."""
         if checkpoint is step.checkpoint:
             return []
@@ -247,13 +247,13 @@ class Advancer:
         checkpoints: Mapping[str, Checkpoint],
         schemas: Mapping[str, TopicSchemas],
         metrics: Mapping[str, TableMetrics | None],
-    ) -> Stored:
+    ) -> StoredStates:
         """Return the tables at the plan's frontier, read from their sealed layers."""
         records = {
             table: self._records(checkpoints[topic], schemas[topic])
             for table, topic in plan.topics.items()
         }
-        return Stored(
+        return StoredStates(
             cut=plan.cut(),
             states={
                 table: ReplayedState(

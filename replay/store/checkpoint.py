@@ -35,7 +35,7 @@ from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import SchemaPin
 from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, tidy
-from replay.verdict.increment import Base
+from replay.verdict.increment import StoredBase
 
 FOLDER = "_checkpoints"
 FORMAT = 1
@@ -82,7 +82,7 @@ class Checkpoint:
     """The state of a topic at a frontier."""
 
     topic: str  # which one
-    base: Base  # the frontier, and what decides how long the log can be read on from it
+    base: StoredBase  # the frontier, and what decides how long the log can be read on from it
     layers: tuple[Layer, ...]  # the base layer first, then what came after, oldest first
     founded: Frontier  # the frontier of the base layer: what was deleted before it is not told
     # the frontier up to which layers were folded into one: what a key held between the base and
@@ -136,7 +136,7 @@ class Checkpoint:
         record = FrontierRecord(
             Frontier.from_json(raw["frontier"]), raw["offset"], raw["appended_ms"]
         )
-        base = Base(
+        base = StoredBase(
             record=record,
             lag_ms=raw["lag_ms"],
             retention_ms=raw["retention_ms"],

@@ -29,7 +29,7 @@ from replay.decode.schemas import TopicSchemas
 from replay.scan.last_records import FoldRules, LastRecords, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 from replay.scan.scan import ranges_of
-from replay.verdict.increment import Base, judge_increment
+from replay.verdict.increment import StoredBase, judge_increment
 from replay.verdict.limits import lag_ms, retention_ms
 from replay.verdict.verdict import Verdict
 
@@ -38,7 +38,7 @@ _ROWS, _BYTES = 5_000, 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldTables:
     """Tables whose states at a frontier are held."""
 
     record: FrontierRecord  # the frontier
@@ -57,7 +57,7 @@ class Held:
 class Increment:
     """The records that lead from one frontier to a later one."""
 
-    held: Held  # the tables at the later one
+    held: HeldTables  # the tables at the later one
     # of each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
     verdict: Verdict  # on the read
@@ -69,7 +69,7 @@ class Increment:
 
 
 def read_increment(
-    kafka: KafkaConnection, held: Held, record: FrontierRecord, clock: Clock = clock_ms
+    kafka: KafkaConnection, held: HeldTables, record: FrontierRecord, clock: Clock = clock_ms
 ) -> Increment:
     """Read what leads to a later frontier.
 
@@ -86,7 +86,7 @@ def read_increment(
             # looked at by whoever brings checkpoints forward.
             raise VerdictError(f'topic "{topic}" has other leaders, or has grown')
     bases = {
-        topic: Base(
+        topic: StoredBase(
             record=held.record,
             lag_ms=lag_ms(held.states[topic]),
             retention_ms=retention_ms(held.states[topic]),
@@ -153,7 +153,7 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
 
 
 def _changed(
-    kafka: KafkaConnection, held: Held, record: FrontierRecord, table: TableName
+    kafka: KafkaConnection, held: HeldTables, record: FrontierRecord, table: TableName
 ) -> list[FetchedRecord]:
     """Return the last record of each key of a table that was touched."""
     topic, frontier = held.topics[table], record.frontier

@@ -25,7 +25,7 @@ from replay.verdict.verdict import Verdict, VerdictKind, judge, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TopicStep:
     """The reading planned for one topic."""
 
     topic: str  # which one
@@ -48,7 +48,7 @@ class Advance:
 
     record: FrontierRecord  # the frontier
     topics: Mapping[TableName, str]  # the topic of each table
-    steps: Mapping[str, Step]  # what is to be read of each topic
+    steps: Mapping[str, TopicStep]  # what is to be read of each topic
     states: Mapping[str, TopicState]  # how each topic stands
     verdict: Verdict  # whether that is exact
     started_ms: int  # when it was judged, by our clock
@@ -142,8 +142,8 @@ def _step(
     topic: str,
     *,
     facts: BrokerFacts,
-    times: limits.Times,
-) -> Step:
+    times: limits.VerdictTimes,
+) -> TopicStep:
     """Go on from the newest checkpoint that leads to the frontier, else from the start."""
     why, is_lost = "", False
     newest_first = sorted(
@@ -157,7 +157,9 @@ def _step(
         )
         is_lost = is_lost or (after_checkpoint is not None and bool(after_checkpoint.truncated))
         if _holds(checkpoint, record, is_whole=not is_lost):
-            return Step(topic=topic, manifest=manifest, checkpoint=checkpoint, needs_no_read=True)
+            return TopicStep(
+                topic=topic, manifest=manifest, checkpoint=checkpoint, needs_no_read=True
+            )
         if is_lost and after_checkpoint is None:
             continue  # what a newer one has and the log has not may be missing after it too
         verdict = judge_increment(
@@ -169,10 +171,10 @@ def _step(
             after_bases={} if after_checkpoint is None else {topic: after_checkpoint},
         )
         if verdict.allows_read:
-            return Step(topic=topic, manifest=manifest, checkpoint=checkpoint)
+            return TopicStep(topic=topic, manifest=manifest, checkpoint=checkpoint)
         why = why or "; ".join(verdict.reasons)
     why = why or "it has no checkpoint yet"
-    return Step(topic=topic, manifest=manifest, checkpoint=None, why=why)
+    return TopicStep(topic=topic, manifest=manifest, checkpoint=None, why=why)
 
 
 def _after_checkpoint(
@@ -196,7 +198,9 @@ def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) ->
     )
 
 
-def _judged(record: FrontierRecord, step: Step, facts: BrokerFacts, times: limits.Times) -> Verdict:
+def _judged(
+    record: FrontierRecord, step: TopicStep, facts: BrokerFacts, times: limits.VerdictTimes
+) -> Verdict:
     topic, checkpoint = step.topic, step.checkpoint
     if step.needs_no_read:
         return Verdict(VerdictKind.EXACT, None, ("a checkpoint holds it",), times.allowance_ms)

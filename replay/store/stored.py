@@ -36,7 +36,7 @@ FEW_ROWS = 2_000_000  # so many keys fit every task's memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored(States):
+class StoredStates(States):
     """The states of some tables at one frontier, from checkpoints; like a `Replay` of the log.
 
     Attributes:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from changelog.contract.forms.declared import Beginning, DeclaredLog, From, Unavailable, ValueShape
 from replay.broker.topic_state import TopicState
-from replay.verdict.limits import Times, lag_ms, retention_ms, scan_limit
+from replay.verdict.limits import VerdictTimes, lag_ms, retention_ms, scan_limit
 from replay.verdict.problems import Problem, problems_of_starts
 from replay.verdict.verdict import Verdict, VerdictKind, refused, together
 
@@ -32,7 +32,7 @@ _WITHOUT = {
 
 
 def judge_declared(
-    logs: Sequence[DeclaredLog], topics: Mapping[str, TopicState], times: Times
+    logs: Sequence[DeclaredLog], topics: Mapping[str, TopicState], times: VerdictTimes
 ) -> Verdict:
     """Judge whether a scan of some logs that begins now finds the last record of each key.
 
@@ -48,7 +48,7 @@ def judge_declared(
     return replace(whole, reasons=rules)
 
 
-def _judged(log: DeclaredLog, state: TopicState | None, times: Times) -> Verdict:
+def _judged(log: DeclaredLog, state: TopicState | None, times: VerdictTimes) -> Verdict:
     faults = list(_problems(log, state))
     if faults or state is None:
         return refused(faults, times.allowance_ms)
@@ -80,7 +80,7 @@ def lost_meanwhile(
     logs: Sequence[DeclaredLog],
     before: Mapping[str, TopicState],
     after: Mapping[str, TopicState],
-    times: Times,
+    times: VerdictTimes,
 ) -> list[str]:
     """Return the reasons why a scan under way may have missed records; empty if there are none."""
     return [
@@ -90,7 +90,7 @@ def lost_meanwhile(
     ]
 
 
-def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
+def _lost(was: TopicState, now: TopicState, times: VerdictTimes) -> Iterator[str]:
     if not is_cleaned(was):
         return
     if times.is_over(scan_limit(was, times)):
@@ -107,7 +107,7 @@ def _lost(was: TopicState, now: TopicState, times: Times) -> Iterator[str]:
 
 
 def lost_between(
-    was: TopicState, held_ends: Sequence[int], *, has_gaps: bool, times: Times
+    was: TopicState, held_ends: Sequence[int], *, has_gaps: bool, times: VerdictTimes
 ) -> str | None:
     """Return the reason why records between two cuts may be missing, or None.
 
@@ -135,7 +135,7 @@ def lost_between(
     return None
 
 
-def _deadline_ms(state: TopicState, times: Times) -> int | None:
+def _deadline_ms(state: TopicState, times: VerdictTimes) -> int | None:
     """Return when the scan must have ended; None for a topic that is never cleaned."""
     if not is_cleaned(state):
         return None

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import SchemaPin
 from replay.broker.topic_state import AfterEnds, TopicState
-from replay.verdict.limits import Limit, Times, lag_ms, retention_ms
+from replay.verdict.limits import Limit, VerdictTimes, lag_ms, retention_ms
 from replay.verdict.problems import Problem
 from replay.verdict.verdict import Verdict, judge, refused, together
 
@@ -43,7 +43,7 @@ _REMEDY = "rebuild from the start of the log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class StoredBase:
     """The stored state of a topic, and the topic's settings when it was stored."""
 
     record: FrontierRecord  # the frontier that it is true at
@@ -53,10 +53,10 @@ class Base:
 
 
 def judge_increment(
-    bases: Mapping[str, Base],
+    bases: Mapping[str, StoredBase],
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
-    times: Times,
+    times: VerdictTimes,
     *,
     after_ends: Mapping[str, AfterEnds] | None = None,
     after_bases: Mapping[str, AfterEnds] | None = None,
@@ -68,7 +68,7 @@ def judge_increment(
     they were read. `after_bases`: those after the ends of the bases' frontiers, likewise.
     """
 
-    def judged(topic: str, base: Base) -> Verdict:
+    def judged(topic: str, base: StoredBase) -> Verdict:
         state = topics.get(topic)
         faults = [
             Problem(f'topic "{topic}": {reason}', _REMEDY)
@@ -92,7 +92,7 @@ def judge_increment(
     return together(verdicts, times.allowance_ms)
 
 
-def limit_of(base: Base, state: TopicState) -> Limit:
+def limit_of(base: StoredBase, state: TopicState) -> Limit:
     """Return from when on a tombstone after the base may be gone, by the settings then and now."""
     lag = min(base.lag_ms, lag_ms(state))
     retention = min(base.retention_ms, retention_ms(state))
@@ -106,7 +106,7 @@ def limit_of(base: Base, state: TopicState) -> Limit:
 
 
 def obstacles(
-    base: Base,
+    base: StoredBase,
     record: FrontierRecord,
     topic: str,
     state: TopicState | None,
@@ -141,13 +141,13 @@ def obstacles(
         )
 
 
-def is_one_log(base: Base, record: FrontierRecord, topic: str) -> bool:
+def is_one_log(base: StoredBase, record: FrontierRecord, topic: str) -> bool:
     """Tell whether a stored state and a frontier speak of the same records."""
     return all(was == now for _, was, now in _identity(base, record, topic))
 
 
 def _identity(
-    base: Base, record: FrontierRecord, topic: str
+    base: StoredBase, record: FrontierRecord, topic: str
 ) -> tuple[tuple[str, object, object], ...]:
     old, new = base.record.frontier, record.frontier
     return (

@@ -27,7 +27,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class VerdictTimes:
     """Moments of a read by our clock, and their uncertainty; milliseconds."""
 
     started_ms: int  # when the scan began, or now
@@ -46,7 +46,7 @@ def limits(
     state: TopicState,
     after_ends: AfterEnds | None,
     resumed: FrontierRecord | None,
-    times: Times,
+    times: VerdictTimes,
 ) -> Iterator[Limit]:
     """Return the limits of reading a topic of our log up to a frontier.
 
@@ -83,7 +83,7 @@ def limits(
     )
 
 
-def scan_limit(state: TopicState, times: Times) -> Limit:
+def scan_limit(state: TopicState, times: VerdictTimes) -> Limit:
     """Return when a scan from the start must have ended, so that it meets each tombstone."""
     retention = retention_ms(state)
     return Limit(
@@ -101,7 +101,7 @@ def longest_cleaning_ms(retention: int) -> int:
 
 
 def _starts(
-    record: FrontierRecord, state: TopicState, after_ends: AfterEnds | None, times: Times
+    record: FrontierRecord, state: TopicState, after_ends: AfterEnds | None, times: VerdictTimes
 ) -> Iterator[int]:
     """Return per partition from when on the lag counts."""
     ends = record.frontier.ends[state.topic]

@@ -41,7 +41,15 @@ from typing import Any
 from changelog.contract.base.errors import VerdictError
 from changelog.contract.log.frontier import FrontierRecord
 from replay.broker.topic_state import AfterEnds, TopicState
-from replay.verdict.limits import Limit, Times, lag_ms, limits, moment_iso, moment_text, scan_limit
+from replay.verdict.limits import (
+    Limit,
+    VerdictTimes,
+    lag_ms,
+    limits,
+    moment_iso,
+    moment_text,
+    scan_limit,
+)
 from replay.verdict.problems import Problem, problems, problems_of_foreign, problems_of_resuming
 
 _COMFORT = 2  # the finish may be that many times as far as estimated
@@ -131,7 +139,7 @@ def judge(
     record: FrontierRecord,
     topics: Mapping[str, TopicState],
     names: tuple[str, ...],
-    times: Times,
+    times: VerdictTimes,
     *,
     after_ends: Mapping[str, AfterEnds] | None = None,
     resumed: FrontierRecord | None = None,
@@ -159,7 +167,7 @@ def judge(
     return together({topic: judged(topic) for topic in names}, times.allowance_ms)
 
 
-def _of_whole_history(state: TopicState, times: Times) -> Verdict:
+def _of_whole_history(state: TopicState, times: VerdictTimes) -> Verdict:
     """Judge a topic without keys whose first record is there: only its retention takes any.
 
     When that comes no client can tell before; that it came shows in where the partitions start.
@@ -171,7 +179,7 @@ def _of_whole_history(state: TopicState, times: Times) -> Verdict:
     return Verdict(VerdictKind.EXACT, None, (why,), times.allowance_ms)
 
 
-def judge_foreign(state: TopicState, times: Times) -> Verdict:
+def judge_foreign(state: TopicState, times: VerdictTimes) -> Verdict:
     """Judge whether a read of a topic of which no frontier speaks, to its present end, is exact.
 
     What its writers do is taken on trust: that a key stays in its partition, and its records in
@@ -194,7 +202,7 @@ def judge_foreign(state: TopicState, times: Times) -> Verdict:
     return _timed([Limit(times.asked_ms + lag, subject, ""), scan], times)
 
 
-def _timed(limits: list[Limit], times: Times) -> Verdict:
+def _timed(limits: list[Limit], times: VerdictTimes) -> Verdict:
     first = min(limits)
     over = [limit for limit in sorted(limits) if times.is_over(limit)]
     if over:
@@ -214,7 +222,7 @@ def _timed(limits: list[Limit], times: Times) -> Verdict:
     )
 
 
-def _past_limit(limit: Limit, times: Times) -> Verdict:
+def _past_limit(limit: Limit, times: VerdictTimes) -> Verdict:
     late = (
         f"{limit.why} ended at {moment_text(limit.at_ms)}, it is {moment_text(times.now_ms)} "
         f"(clocks may differ by {times.allowance_ms} ms)"

@@ -24,10 +24,10 @@ from changelog.native.loads import (
     AvroField,
     AvroKind,
     AvroRows,
+    BatchLimits,
     BatchNews,
     CellForm,
     CopyCell,
-    Limits,
     Slice,
 )
 from changelog.native.records import (
@@ -346,7 +346,7 @@ def headers(some: Input) -> None:
     for way, batch_reader in broker().batches.items():
         batch_reader.assign([Slice(TOPIC, 0, start, end)])
         into = on(way, "Batch")([TOPIC])
-        limits = Limits(10, 1 << 20, with_headers=True)
+        limits = BatchLimits(10, 1 << 20, with_headers=True)
         told = batch_reader.poll(into, limits, timeout_ms=_WAIT_S * 1000)
         batched.append((told, batch_reader.slices, batch_reader.is_done, list(into.all())))
     assert batched[0] == batched[1]

@@ -33,7 +33,7 @@ from tests.support.captured_project import (
 )
 from tests.support.certified_log import CertifiedLog
 from tests.support.matrix import first
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -184,7 +184,7 @@ def test_a_rebuild_fails_by_default_and_leaves_the_row_out_when_told(
     assert (kept["topic"], kept["key"]) == (log.topic, log.codec.encode_key((b"2",)))
     assert kept["value"] == bench.value_frame + BODIES["truncated"]
     assert "does not follow its schema" in kept["reason"]
-    newest = History(str(project.warehouse)).rows(["named"])[-1]
+    newest = GenerationHistory(str(project.warehouse)).rows(["named"])[-1]
     assert "1 unreadable record" in newest.note
 
 

@@ -39,7 +39,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.follow import follow
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 
 DEADLINE_S = 300
 COLD_S = 400
@@ -247,7 +247,7 @@ def follower(line):
 def rebuild(line):
     """Build the view anew from the start of its log; returns the generation that serves then."""
     settings = settings_of(line, verify=VerifyMode.FULL, source=Source.START)
-    outcome = Rebuild(settings, quiet()).run(Catalog.of(line.project.root).load_all())
+    outcome = RebuildRun(settings, quiet()).run(Catalog.of(line.project.root).load_all())
     assert outcome.error is None, outcome.error
     return outcome.results[0].generation
 

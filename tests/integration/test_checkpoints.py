@@ -24,7 +24,7 @@ from replay.store import plan as advance
 from replay.store.advancer import Advancer
 from replay.store.checkpoint import CheckpointConflictError, CheckpointStore
 from replay.store.plan import plan_advance
-from replay.store.stored import Stored
+from replay.store.stored import StoredStates
 from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.support.cleaning import wait_cleaned
@@ -62,7 +62,9 @@ class Bench:
     def advancer(self) -> Advancer:
         return Advancer(spark=self.spark, kafka=self.kafka, store=self.store, stage=unseen)
 
-    def advance(self, record: FrontierRecord, settings: ReplaySettings | None = None) -> Stored:
+    def advance(
+        self, record: FrontierRecord, settings: ReplaySettings | None = None
+    ) -> StoredStates:
         plan = self.plan(record, settings)
         return self.advancer().advance(plan, self.schemas(plan))
 

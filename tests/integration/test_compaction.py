@@ -33,7 +33,7 @@ from replay.broker.topics import inspect
 from replay.cut.cut import make_cut
 from replay.pipeline.replay import Replay
 from replay.scan import scan
-from replay.scan.task import Job
+from replay.scan.task import ScanJob
 from replay.verdict.verdict import VerdictKind
 from tests.support.builders import make_relation
 from tests.support.cleaning import present, wait_cleaned
@@ -377,7 +377,7 @@ def test_a_row_in_an_old_partition_outlives_its_tombstone_and_is_refused(
         return rows(line.open(grown.log.freeze(lsn=Lsn(3_000)), SHARP))
 
     with monkeypatch.context() as twin:  # tasks that do not ask where a key belongs
-        twin.setattr(scan, "Job", lambda **given: Job(**{**given, "homes": None}))
+        twin.setattr(scan, "ScanJob", lambda **given: ScanJob(**{**given, "homes": None}))
         assert "deleted long ago" in patiently(read).values()
     with pytest.raises(CorruptRecordError, match="its key belongs to partition"):
         patiently(read)

@@ -19,7 +19,7 @@ from replay.declared import follow
 from replay.declared.declared import make_declared_cut, open_declared
 from replay.declared.follow import FollowedLog
 from replay.decode.decode import decode
-from replay.local.records import Written
+from replay.local.records import WrittenRecord
 from replay.local.rows import RowReader
 from tests.integration.test_declared_logs import KEY, THINGS, envelope, make, of_envelope
 from tests.support.cleaning import wait_cleaned
@@ -100,7 +100,7 @@ class Follower:
         assert str(here.to_pylist()) == str(there.to_pylist())  # NaN is not equal to itself
         names = [each.column for each in self.followed.schemas.logged(1).columns]
         reader = RowReader(self.followed.schemas, names)
-        local = reader.table([Written(*rest) for rest in self.rows.values()])
+        local = reader.table([WrittenRecord(*rest) for rest in self.rows.values()])
         assert str(local.sort_by("id").to_pylist()) == str(there.to_pylist())
         assert [each.type for each in local.schema] == [each.type for each in there.schema]
         return {row["id"]: row for row in there.to_pylist()}

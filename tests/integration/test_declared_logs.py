@@ -40,9 +40,9 @@ from tests.support.wait import wait_until
 from views.base.config import Source
 from views.base.progress import Stages
 from views.generations.lock import Moving
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.project.catalog import catalog_of
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -396,7 +396,7 @@ def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path)
         log.put({"id": 1}, None)
         assert made()
         assert rows() == [(2, "c")]
-        assert Rebuild(replace(settings, source=Source.START), quiet()).run(specs).error is None
+        assert RebuildRun(replace(settings, source=Source.START), quiet()).run(specs).error is None
         log.put({"id": 3}, row(3, "d"))
         assert made()
         assert rows() == [(2, "c"), (3, "d")]
@@ -407,7 +407,7 @@ def overtaken(made, log, project, specs, settings):
 
     The round sees a record that came after the rebuild's beginning.
     """
-    moving = Moving(Place(project.root), [spec.name for spec in specs], lambda: False)
+    moving = Moving(LockPlace(project.root), [spec.name for spec in specs], lambda: False)
     follower = threading.Thread(target=made)
 
     def before(stage):
@@ -417,7 +417,7 @@ def overtaken(made, log, project, specs, settings):
             wait_until(lambda: not follower.is_alive() or moving.is_wanted(), 240, "a round")
 
     stages = Stages(Console(quiet=True), before)
-    outcome = Rebuild(replace(settings, source=Source.START), stages).run(specs)
+    outcome = RebuildRun(replace(settings, source=Source.START), stages).run(specs)
     follower.join()
     assert outcome.error is None, outcome.error
     return [each["id"] for each in project.delta("named")]
@@ -567,7 +567,7 @@ def test_a_rebuild_of_both_catches_up_with_who_follows_the_captured_table(make, 
 
         stages = Stages(Console(quiet=True), before)
         specs = catalog_of(settings.project).load_all(["apart", "named"])
-        outcome = Rebuild(replace(settings, source=Source.START), stages).run(specs)
+        outcome = RebuildRun(replace(settings, source=Source.START), stages).run(specs)
         assert outcome.error is None, outcome.error
         assert [each["id"] for each in project.delta("apart")] == [1, 3, 5]
     assert [each["id"] for each in project.delta("named")] == [1]
@@ -587,14 +587,14 @@ def test_the_joined_cut_sees_what_moves_in_the_log(make, captured, monkeypatch, 
     project.view(
         "joined.sql", "-- key: id\nSELECT o.id, t.name FROM orders o JOIN things t USING (id)"
     )
-    real = Rebuild._build
+    real = RebuildRun._build
 
     def cut_off(self, *words):
         real(self, *words)
         place = TopicPartition(log.topic, 0, 1)
         log.admin.delete_records([place])[place].result()
 
-    monkeypatch.setattr(Rebuild, "_build", cut_off)
+    monkeypatch.setattr(RebuildRun, "_build", cut_off)
     if defect:
         monkeypatch.setattr(
             Replay,

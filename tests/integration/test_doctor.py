@@ -12,7 +12,7 @@ import pytest
 from changelog.config import load_project
 from tests.support.captured_project import captured_database
 from views.base.config import RebuildSettings
-from views.generations.history import REFUTED, History, HistoryRow
+from views.generations.history import REFUTED, GenerationHistory, HistoryRow
 from views.generations.lock import building
 from views.generations.place import place_for
 
@@ -66,7 +66,7 @@ def test_the_doctor_finds_what_is_wrong_from_source_to_sinks(captured) -> None:
     assert said.startswith("cannot be built as the tables are now: ")
     assert "gone" in said
     row = HistoryRow(view="examined", generation=1, state=REFUTED, note="a row differs")
-    History(str(project.warehouse)).append([row])
+    GenerationHistory(str(project.warehouse)).append([row])
     project.execute(f"SELECT pg_drop_replication_slot('{slot}')")
     _, found = examined(project)
     assert found["problem"]["capture"]["found"] == "there is no slot"

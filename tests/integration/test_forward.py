@@ -19,7 +19,7 @@ from tests.support.matrix import first
 from tests.support.shop import generations, opened_shop
 from tests.support.sql import execute
 from views.base.config import Source, VerifyMode
-from views.generations.history import History, as_served
+from views.generations.history import GenerationHistory, as_served
 from views.operate.served import look_at_views
 from views.project.catalog import Catalog
 from views.rebuild import sealing
@@ -171,7 +171,7 @@ def test_a_key_that_a_delta_does_not_name_is_found_when_all_is_compared(shop, mo
         outcome = shop.round(looks=True)
     wrong = [result for result in outcome.results if isinstance(result.error, RefutedError)]
     assert wrong, "the comparison of all finds what the delta left out"
-    history = History(shop.settings().warehouse)
+    history = GenerationHistory(shop.settings().warehouse)
     for result in wrong:
         assert "where readers see it" in str(result.error)
         last = as_served(history.rows([result.view]))
@@ -298,7 +298,7 @@ def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, mo
         return [row for row in history.rows([name]) if row.at > begun]
 
     with shop.followed() as follower:
-        history, begun = History(shop.settings().warehouse), datetime.now(UTC)
+        history, begun = GenerationHistory(shop.settings().warehouse), datetime.now(UTC)
         assert follower.round() is None, "nothing is new, and it is not time to compare all"
         monkeypatch.setattr(follower, "_looked", -math.inf)
         outcome = follower.round()

@@ -31,7 +31,7 @@ from tests.support.wait import wait_until
 from views.verify.kept import declared as declared_module
 from views.verify.kept.declared import KeptLog
 from views.verify.kept.statements import KeptStatements
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import WriterSchemas
 from views.verify.processes.scratch import scratch
 from views.verify.records.read import appended_ends
 from views.verify.values.names import reading_name
@@ -141,7 +141,7 @@ class Held:
 
     def _log(self, database, base):
         return KeptLog(
-            database, self.kafka, Schemas(self.registry), self.of, pin=self.pin, base=base
+            database, self.kafka, WriterSchemas(self.registry), self.of, pin=self.pin, base=base
         )
 
     def cut(self):

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from tests.support.captured_project import captured_database, rebuild_view
 from views.rebuild.one_view import certify
 from views.verify.compare.compare import Comparison
-from views.verify.kept.manifest import Manifest
-from views.verify.log.states import LogTables
+from views.verify.kept.manifest import ProofManifest
+from views.verify.log.states import FrontierTables
 from views.verify.view import verify_view
 
 REPOSITORY = Path(__file__).parents[2]
@@ -166,13 +166,13 @@ def test_the_planting_would_find_a_proof_of_touched_keys_alone(refresh, monkeypa
 @pytest.mark.parametrize("spare", [1, pytest.param(2, marks=pytest.mark.matrix)])
 def test_the_log_is_read_ahead_where_spark_leaves_cores(view, run, monkeypatch, spare) -> None:
     threads = set()
-    fold = LogTables.fold
+    fold = FrontierTables.fold
 
     def noted(tables, table, **more):
         threads.add(threading.current_thread().name.partition("_")[0])
         return fold(tables, table, **more)
 
-    monkeypatch.setattr(LogTables, "fold", noted)
+    monkeypatch.setattr(FrontierTables, "fold", noted)
     monkeypatch.setattr(certify, "_spare_cores", lambda _: spare)
     (result,) = run(view, "--json").results
     told = result["certificates"]["delta"]["certificate"]
@@ -192,13 +192,13 @@ def files_at(path: Path) -> set[str]:
 
 
 def named_at(path: Path) -> set[str]:
-    return {each.name for each in Manifest.from_json(path.read_bytes()).files}
+    return {each.name for each in ProofManifest.from_json(path.read_bytes()).files}
 
 
 @pytest.mark.matrix
 def test_a_file_with_a_flipped_bit_is_told_and_the_topic_read(project, refresh, shared) -> None:
     path = manifest_at(project, shared)
-    base = path.with_name(Manifest.from_json(path.read_bytes()).base.name)
+    base = path.with_name(ProofManifest.from_json(path.read_bytes()).base.name)
     raw = bytearray(base.read_bytes())
     raw[len(raw) // 3] ^= 4
     base.write_bytes(raw)

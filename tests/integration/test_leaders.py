@@ -17,8 +17,8 @@ from changelog.contract.rows.schema import SchemaPin
 from changelog.stack.servers.kafka import KafkaServer
 from replay.cut.cut import make_cut, recheck
 from replay.store.checkpoint import Checkpoint, CheckpointStore, Layer, Manifest
-from replay.store.plan import Step, plan_advance
-from replay.verdict.increment import Base
+from replay.store.plan import TopicStep, plan_advance
+from replay.verdict.increment import StoredBase
 from tests.support.builders import make_relation
 from tests.support.log_writer import KEEP, LogWriter
 from tests.support.lost_records import lose_records
@@ -34,10 +34,12 @@ def server(downloads: None) -> Iterator[KafkaServer]:
         yield made
 
 
-def going_on(log: LogWriter, stored: FrontierRecord, newer: FrontierRecord, folder: Path) -> Step:
+def going_on(
+    log: LogWriter, stored: FrontierRecord, newer: FrontierRecord, folder: Path
+) -> TopicStep:
     """Return how a state that was stored at a frontier is brought to a newer one."""
     store, frontier = CheckpointStore(str(folder)), stored.frontier
-    base = Base(
+    base = StoredBase(
         record=stored,
         lag_ms=int(KEEP["min.compaction.lag.ms"]),
         retention_ms=int(KEEP["delete.retention.ms"]),

@@ -23,8 +23,8 @@ from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.lease_holder import SERVES, VIEW, place_at
 from tests.support.wait import wait_until
 from views.generations.lock import (
+    LockPatience,
     Moving,
-    Patience,
     advancing,
     building,
     following,
@@ -92,7 +92,7 @@ def test_a_second_machine_is_refused_by_name_and_gets_the_lock_when_the_first_en
     assert said in str(error.value)
     assert re.search(r"the lock lasts until \d{4}-\d\d-\d\dT", str(error.value))
     threading.Timer(1, lambda: first.stdin.write("\n") and first.stdin.flush()).start()
-    with building(machine("b"), [VIEW], Patience.of(60, stop=lambda: False)):
+    with building(machine("b"), [VIEW], LockPatience.of(60, stop=lambda: False)):
         assert first.wait(20) == 0
     assert serves(tmp_path) == 1
 
@@ -118,7 +118,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_when_it_ends(machine, holder
     with pytest.raises(LockedError), building(machine("b"), [VIEW]):
         pass
     b = machine("b")
-    with building(b, [VIEW], Patience.of(60, stop=lambda: False)):
+    with building(b, [VIEW], LockPatience.of(60, stop=lambda: False)):
         assert time.monotonic() - begun >= TTL_S * 2 / 3
         assert 7 in others_of(b, VIEW, builds=True).dead
 
@@ -139,7 +139,7 @@ def test_who_stood_still_until_another_took_over_does_not_publish(
     stopped = holder("a", 1, *options)
     os.kill(stopped.pid, signal.SIGSTOP)
     b = machine("b")
-    with building(b, [VIEW], Patience.of(60, stop=lambda: False)):
+    with building(b, [VIEW], LockPatience.of(60, stop=lambda: False)):
         reserve(b, VIEW, [2])
         with Moving(b, [VIEW], lambda: False):
             (tmp_path / SERVES).write_text("2")

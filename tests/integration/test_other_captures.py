@@ -25,7 +25,7 @@ from tests.support.page_lines import block_of
 from tests.support.rounds import quiet, rounds
 from tests.support.two_captures import JOINED, Two, two_captures
 from views.base.config import Source
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -231,13 +231,13 @@ def test_a_row_that_spark_reads_wrong_of_the_other_log_is_refuted(
 @pytest.mark.matrix
 def test_what_moves_in_the_other_log_during_the_read_ends_it(make, kafka, capsys, monkeypatch):
     two = make()
-    real, topic = Rebuild._build, two.topics[1]
+    real, topic = RebuildRun._build, two.topics[1]
 
     def moved(self, *words):
         real(self, *words)
         alter(kafka, topic, cleanup_policy="delete")
 
-    monkeypatch.setattr(Rebuild, "_build", moved)
+    monkeypatch.setattr(RebuildRun, "_build", moved)
     ran = rebuild_view(capsys, monkeypatch, two.shop, "joined", "--verify", "none")
     assert ran.code == 4, ran.err
     assert topic in ran.err
@@ -261,5 +261,5 @@ def test_a_joined_view_is_followed_by_either_frontier(make, capsys, monkeypatch)
         assert made()
         assert two.rows()[1][1] == "oats"
         # A rebuild waits for the follower's round, and the follower for the rebuild.
-        assert Rebuild(replace(settings, source=Source.START), quiet()).run(specs).error is None
+        assert RebuildRun(replace(settings, source=Source.START), quiet()).run(specs).error is None
         assert made() is None

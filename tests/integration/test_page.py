@@ -14,7 +14,7 @@ import pytest
 from tests.support.captured_project import captured_database, write_settings
 from tests.support.connect_workers import running
 from tests.support.wait import wait_until
-from views.generations.history import REFUTED, History, HistoryRow
+from views.generations.history import REFUTED, GenerationHistory, HistoryRow
 
 DEADLINE_S = 120
 TOKEN = "token-canary-0123456789"
@@ -66,7 +66,7 @@ def test_the_page_says_how_the_line_stands(stack, tmp_path):
             text = shown(url, "view.paged.said", "was never built")
             assert cell(text, "view.paged.mend") == "rebuild-view paged"
             assert cell(text, "view.broken.state") == "problem"
-            History(str(project.warehouse)).append([row])
+            GenerationHistory(str(project.warehouse)).append([row])
             text = shown(url, "view.paged.said", "1 was refuted: a row differs")
             one = httpx.get(f"{url}/views/paged", timeout=30).text
             assert "1 was refuted: a row differs" in one

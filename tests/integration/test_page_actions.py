@@ -13,7 +13,7 @@ import pytest
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.connect_workers import running
 from views.generations.lock import following
-from views.generations.place import Place
+from views.generations.place import LockPlace
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -45,7 +45,7 @@ def test_readers_move_as_was_confirmed_alone(spark, stack, tmp_path, capsys, mon
 
             publish = form("publish")
             assert (publish["serving"], publish["to"]) == ("1", "2")
-            with following(Place(project.root), ["copied"]):
+            with following(LockPlace(project.root), ["copied"]):
                 said = html.unescape(act("publish", publish))
                 assert 'nothing was done: view "copied" is followed' in said
                 assert f"process {os.getpid()}" in said

@@ -20,7 +20,14 @@ from tests.support.captured_project import captured_database
 from tests.support.connect_workers import running
 from tests.support.topic_view import DECLARED, TopicView
 from tests.support.wait import wait_until
-from views.generations.history import PUBLISHED, REFUTED, SEALED, STAGED, History, HistoryRow
+from views.generations.history import (
+    PUBLISHED,
+    REFUTED,
+    SEALED,
+    STAGED,
+    GenerationHistory,
+    HistoryRow,
+)
 
 pytestmark = pytest.mark.matrix
 DEADLINE_S = 120
@@ -73,7 +80,7 @@ def address(stack, tmp_path_factory):
         for name, text in VIEWS.items():
             project.view(f"{name}.sql", text)
         lsn = project.query("SELECT pg_current_wal_lsn()")[0][0]
-        History(str(project.warehouse)).append(history(lsn))
+        GenerationHistory(str(project.warehouse)).append(history(lsn))
         view = TopicView(root)
         for number in (SERVES - 1, SERVES):
             rows = {n: f"name {n}" for n in range(1, 501)}

@@ -37,9 +37,9 @@ from replay.pipeline.replay import open_replay
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.log_reader import LogReader
 from tests.support.matrix import first
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.generations.lock import locked
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.generations.served import Served, served_of
 from views.rebuild import rebuild
 from views.rebuild.run import proof
@@ -270,9 +270,9 @@ def plant_a_wrong_row(monkeypatch):
         sinks = dict(served_of(spec, settings, spark).sinks)
         return Served(spec.name, {**sinks, "cache": Plants(sinks["cache"])})
 
-    original = rebuild.Rebuild
+    original = rebuild.RebuildRun
     monkeypatch.setattr(
-        "views.command.Rebuild", lambda *a, **k: original(*a, **k, make_served=planted)
+        "views.command.RebuildRun", lambda *a, **k: original(*a, **k, make_served=planted)
     )
 
 
@@ -394,7 +394,7 @@ def test_sigterm_ends_a_rebuild_cleanly(project, endpoints, view, run) -> None:
 
 
 def test_two_rebuilds_of_one_view_at_once_are_one_too_many(project, view, run) -> None:
-    with locked(Place(project.root), [view]):
+    with locked(LockPlace(project.root), [view]):
         ran = run(view, "--json")
     assert ran.code == 5
     (result,) = ran.results
@@ -491,7 +491,10 @@ def test_a_parent_and_its_children_are_one_view_and_alone_it_is_warned_of(projec
     assert found["whole"]["warnings"] == []
     (warning,) = found["bare"]["warnings"]
     assert "public.parent has only its own rows, without those of public.child" in warning
-    notes = {row.view: row.note for row in History(str(project.warehouse)).rows(["bare", "whole"])}
+    notes = {
+        row.view: row.note
+        for row in GenerationHistory(str(project.warehouse)).rows(["bare", "whole"])
+    }
     assert (warning in notes["bare"], notes["whole"]) == (True, "")
     everything = project.query("SELECT tableoid::regclass::text, id, text FROM parent")
     assert sorted(tuple(row.values()) for row in project.delta("whole")) == sorted(everything)
@@ -567,7 +570,7 @@ def late_after(monkeypatch, owner, step):
 def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
     project, view, run, monkeypatch
 ) -> None:
-    late_after(monkeypatch, rebuild.Rebuild, "_build")
+    late_after(monkeypatch, rebuild.RebuildRun, "_build")
     ran = run(view, "--json")
     assert ran.code == 4
     assert "delete.retention.ms" in ran.results[0]["error"]
@@ -578,7 +581,7 @@ def test_a_rebuild_that_outlasts_its_deadline_is_not_published(
 
 @pytest.mark.matrix
 def test_twin_without_the_checks_it_is_published(project, view, run, monkeypatch) -> None:
-    late_after(monkeypatch, rebuild.Rebuild, "_build")
+    late_after(monkeypatch, rebuild.RebuildRun, "_build")
     monkeypatch.setattr("replay.pipeline.replay.recheck", lambda *_: 60_000)
     assert run(view, "--json", "--verify", "none").code == 0
     assert DeltaTable.is_deltatable(str(project.warehouse / view))
@@ -637,7 +640,7 @@ def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) ->
 @pytest.mark.matrix
 def test_a_run_waits_for_another_one_as_long_as_it_may(project, view, run) -> None:
     held = ExitStack()
-    held.enter_context(locked(Place(project.root), [view]))
+    held.enter_context(locked(LockPlace(project.root), [view]))
     with held:
         assert run(view, "--wait", "0.1", "--json").code == 5
         timer = threading.Timer(2, held.close)

@@ -102,7 +102,7 @@ def test_a_plan_tells_of_each_view(project, run) -> None:
 
 def restart_once(monkeypatch, server):
     """Kill the broker as soon as the first attempt has read all, and start it again."""
-    original = rebuild.Rebuild._build
+    original = rebuild.RebuildRun._build
     done: list[bool] = []
 
     def built(*arguments):
@@ -112,7 +112,7 @@ def restart_once(monkeypatch, server):
             server.kill()
             server.start()
 
-    monkeypatch.setattr(rebuild.Rebuild, "_build", built)
+    monkeypatch.setattr(rebuild.RebuildRun, "_build", built)
     return done
 
 

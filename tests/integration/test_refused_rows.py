@@ -18,10 +18,10 @@ from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.proxy import Proxy
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 from views.sinks.base import SinkSettings
 from views.sinks.search.forward import SearchForward
@@ -57,7 +57,7 @@ class Items:
 
     def rebuilt(self, more=QUARANTINE, **asked):
         settings = self.settings(more, source=Source.START, verify=VerifyMode.FULL, **asked)
-        (result,) = Rebuild(settings, Stages(Console(quiet=True))).run(self.specs).results
+        (result,) = RebuildRun(settings, Stages(Console(quiet=True))).run(self.specs).results
         return result
 
     def change(self, statements):
@@ -112,7 +112,7 @@ def test_rows_that_are_refused_are_left_out_where_that_is_chosen(items, monkeypa
     certificate = told["certificates"]["search"]["certificate"]
     assert sorted(json.loads(key)["id"] for key in certificate["left_out"]) == [3, 7]
     assert certificate["rows_served"] == 38
-    note = History(str(items.project.warehouse)).rows([items.name])[-1].note
+    note = GenerationHistory(str(items.project.warehouse)).rows([items.name])[-1].note
     assert "2 rows that search refuses left out, see _refused" in note
     rows = {number: row for (generation, number), row in items.refused().items()
             if generation == result.generation}  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_follower_leaves_out_what_is_refused_and_has_it_back_when_it_is_well(i
     with (
         Resident(settings) as resident,
         Follower(
-            items.specs, settings, resident, stages=stages, stop=lambda: False, make=Rebuild
+            items.specs, settings, resident, stages=stages, stop=lambda: False, make=RebuildRun
         ) as follower,
     ):
         follower.round()

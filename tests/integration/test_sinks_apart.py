@@ -19,7 +19,7 @@ from tests.support.proxy import Proxy
 from tests.support.shop import opened_shop
 from tests.support.wait import wait_until
 from views.generations.lock import Moving
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.rebuild.sending import sender as waiting
 from views.rebuild.sending.sending import Sending
 from views.sinks.base import UnavailableSinkError
@@ -157,12 +157,12 @@ def test_who_moves_readers_waits_for_what_is_under_way(shop, monkeypatch, defect
         raised(shop)
         assert follower.round().error is None
         assert begun.wait(SOON_S)
-        with pytest.raises(LockedError), Moving(Place(shop.project.root), names, lambda: True):
+        with pytest.raises(LockedError), Moving(LockPlace(shop.project.root), names, lambda: True):
             pass  # the round is over, and a sink is written to
         monkeypatch.setattr(Sending, "pause", paused)
 
         def move():
-            with Moving(Place(shop.project.root), names, gives_up.is_set):
+            with Moving(LockPlace(shop.project.root), names, gives_up.is_set):
                 happened.append("moved")
 
         moved = pool.submit(move)

@@ -12,7 +12,7 @@ from replay.broker.probe import refine_density, sample_density
 from replay.broker.splits import layers
 from replay.scan.last_records import FoldRules
 from replay.scan.scan import by_tasks, ranges_of
-from replay.scan.task import Job
+from replay.scan.task import ScanJob
 from tests.support.builders import make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, LogWriter
@@ -49,7 +49,7 @@ def wanted(kafka, registry, prefix):
 
 
 def records_of_tasks(spark, kafka, wanted, parts):
-    job = Job(
+    job = ScanJob(
         kafka=kafka,
         topic=wanted.topic,
         ranges=ranges_of(wanted, parts),

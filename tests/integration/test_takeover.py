@@ -16,11 +16,11 @@ from tests.support.shop import generations, opened_shop
 from views.base.config import Source, VerifyMode
 from views.base.progress import Stages
 from views.generations.lock import building, following, others_of
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.generations.served import served_of
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 from views.rebuild.rollback import roll_back
 from views.rebuild.takeover import Takeover
@@ -45,7 +45,7 @@ def rebuilt(shop, follower, at, changes):
             assert outcome is not None
             assert outcome.error is None, outcome.error
 
-    made = Rebuild(shop.settings(**WHOLE), Stages(Console(quiet=True), before))
+    made = RebuildRun(shop.settings(**WHOLE), Stages(Console(quiet=True), before))
     outcome = made.run(shop.specs)
     assert left == []
     assert outcome.error is None, outcome.error
@@ -111,14 +111,14 @@ def test_twin_that_does_not_look_where_readers_are_takes_them_back(shop, monkeyp
 @pytest.mark.matrix
 def test_who_goes_back_or_builds_on_what_serves_does_not_beside_a_follower(shop):
     names = [spec.name for spec in shop.specs]
-    with following(Place(shop.project.root), names):
+    with following(LockPlace(shop.project.root), names):
         with pytest.raises(LockedError, match="is followed"):
             roll_back(shop.specs, shop.settings(), Stages(Console(quiet=True)))
         with pytest.raises(LockedError, match="is followed"):
             shop.round(forward=False)
         with (
             pytest.raises(LockedError, match="is followed"),
-            following(Place(shop.project.root), names),
+            following(LockPlace(shop.project.root), names),
         ):
             pass
 
@@ -131,7 +131,7 @@ def test_another_definition_that_takes_over_ends_the_follower(shop):
         path.write_text(text.replace(" AS lines", " AS lines, max(o.id) AS latest"), "utf-8")
         try:
             changed = Catalog.of(shop.project.root).load_all()
-            made = Rebuild(shop.settings(**WHOLE), Stages(Console(quiet=True)))
+            made = RebuildRun(shop.settings(**WHOLE), Stages(Console(quiet=True)))
             assert made.run(changed).error is None
             shop.change("UPDATE orders SET amount = amount + 5 WHERE id = 13")
             outcome = follower.round()
@@ -175,7 +175,9 @@ def test_a_killed_rebuild_leaves_nothing_that_could_serve(shop, tmp_path, monkey
         with subprocess.Popen(command, start_new_session=True) as builder:
             try:
                 assert wait_until(there.exists, 180)
-                building_now = others_of(Place(shop.project.root), names[0], builds=False).spared
+                building_now = others_of(
+                    LockPlace(shop.project.root), names[0], builds=False
+                ).spared
                 assert building_now
                 # The follower has more keys than go forward, and writes a generation.
                 monkeypatch.setattr("views.rebuild.run.forward.MOST_KEYS", 5)
@@ -231,17 +233,17 @@ def test_a_view_with_a_sink_that_takes_all_rows_gets_another_generation(shop, en
         )
 
     try:
-        assert Rebuild(shop.settings(**WHOLE), quiet()).run([spec]).error is None
+        assert RebuildRun(shop.settings(**WHOLE), quiet()).run([spec]).error is None
         wanted = shop.settings()
         with (
             Resident(wanted) as resident,
             Follower(
-                [spec], wanted, resident, stages=quiet, stop=lambda: False, make=Rebuild
+                [spec], wanted, resident, stages=quiet, stop=lambda: False, make=RebuildRun
             ) as follower,
         ):
             follower.round()
             changes, later = changes[:1], changes[1:]
-            outcome = Rebuild(shop.settings(**WHOLE), quiet(before)).run([spec])
+            outcome = RebuildRun(shop.settings(**WHOLE), quiet(before)).run([spec])
             assert outcome.error is None, outcome.error
             assert outcome.results[0].verified
             is_right(outcome)
@@ -254,8 +256,8 @@ def test_a_view_with_a_sink_that_takes_all_rows_gets_another_generation(shop, en
 def test_builders_of_one_view_exclude_each_other(shop):
     names = [spec.name for spec in shop.specs]
     with (
-        building(Place(shop.project.root), names),
+        building(LockPlace(shop.project.root), names),
         pytest.raises(LockedError, match="another rebuild"),
-        building(Place(shop.project.root), names),
+        building(LockPlace(shop.project.root), names),
     ):
         pass

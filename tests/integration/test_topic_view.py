@@ -22,7 +22,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 from views.sinks.topic.register import TopicForward
 
@@ -133,7 +133,7 @@ def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(
     with (
         Resident(settings) as resident,
         Follower(
-            specs, settings, resident, stages=stages, stop=lambda: False, make=Rebuild
+            specs, settings, resident, stages=stages, stop=lambda: False, make=RebuildRun
         ) as follower,
     ):
         (begun,) = round_of(follower).results
@@ -155,7 +155,7 @@ def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(
             with pytest.raises(KilledError):
                 follower.round()
     dying.clear()
-    again = Rebuild(settings, stages()).run(specs)
+    again = RebuildRun(settings, stages()).run(specs)
     assert again.error is None, again.error
     assert [each.generation for each in again.results] == [begun.generation]
     assert served(chained) == len(project.query(WANTED))

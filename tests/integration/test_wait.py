@@ -19,7 +19,7 @@ from tests.support.shop import TABLES, Shop, aim, target_database
 from tests.support.sql import execute
 from views.client import Cache, wait
 from views.generations import lock
-from views.generations.history import UNCHANGED, History, all_proved_at, as_served
+from views.generations.history import UNCHANGED, GenerationHistory, all_proved_at, as_served
 from views.generations.place import place_for
 from views.generations.reached import NotReachedError, Wait
 from views.rebuild import resident
@@ -179,7 +179,7 @@ def waited(shop, *words):
 def test_generations_that_rest_are_on_record_and_as_proved_as_before(shop, monkeypatch):
     for module in (forward, resident):
         monkeypatch.setattr(module, "UNCHANGED_EVERY", timedelta(0))
-    history = History(shop.settings().warehouse)
+    history = GenerationHistory(shop.settings().warehouse)
 
     def served(kind):
         return as_served(history.rows([shop.names[kind]]))

@@ -9,7 +9,7 @@ from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from replay.local.changes import ChangeType, changes_of, once, touched
-from replay.local.records import Last, Version
+from replay.local.records import Last, RecordVersion
 
 KEYS = [b"a", b"b", b"c"]
 
@@ -17,7 +17,7 @@ KEYS = [b"a", b"b", b"c"]
 @st.composite
 def written(draw):
     """Return records of some keys, in the order of their offsets: some are sent again."""
-    made: list[Version] = []
+    made: list[RecordVersion] = []
     for number in range(draw(st.integers(0, 12))):
         value = draw(st.none() | st.sampled_from([b"1", b"2"]))
         op = Op.DELETE if value is None else draw(st.sampled_from([Op.CREATE, Op.UPDATE, Op.READ]))
@@ -28,8 +28,8 @@ def written(draw):
     return [_at(each, offset) for offset, each in enumerate(made)]
 
 
-def _version(key, value, op, number) -> Version:
-    return Version(
+def _version(key, value, op, number) -> RecordVersion:
+    return RecordVersion(
         key=key,
         value=value,
         position=Position(1, Lsn(100 + number), 0),
@@ -41,8 +41,8 @@ def _version(key, value, op, number) -> Version:
     )
 
 
-def _at(record: Version, offset: int) -> Version:
-    return Version(
+def _at(record: RecordVersion, offset: int) -> RecordVersion:
+    return RecordVersion(
         key=record.key,
         value=record.value,
         position=record.position,

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import example, given
 
 from changelog.contract.rows.schema import LoggedColumn
-from replay.declared.exact import Number, reader
+from replay.declared.exact import JsonNumber, reader
 from tests.support.builders import decimal_type
 from tests.support.source_texts import decimals
 
@@ -19,5 +19,8 @@ def test_a_decimal_of_any_size_keeps_all_its_digits(case: tuple[int, int, Decima
     column = LoggedColumn("amount", "amount", decimal_type(precision, scale), nullable=False)
     unscaled = int(f"{value:f}".replace(".", ""))
     raw = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
-    for read in (reader(column, avro=True)(raw), reader(column, avro=False)(Number(f"{value:f}"))):
+    for read in (
+        reader(column, avro=True)(raw),
+        reader(column, avro=False)(JsonNumber(f"{value:f}")),
+    ):
         assert str(read) == str(value)

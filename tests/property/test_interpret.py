@@ -14,13 +14,13 @@ from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape, de
 from changelog.contract.rows.relation import TableName
 from replay.declared.interpret import Interpreter
 from views.verify.log.declared import DeclaredReader
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import WriterSchemas
 
 TYPES = {
     "id": "int", "code": "string", "m": "decimal(6,2)", "d": "double", "f": "float", "b": "boolean",
     "day": "date", "t": "timestamp_ntz", "z": "timestamp", "x": "binary",
 }  # fmt: skip
-NOWHERE = Schemas(RegistryConnection(url="http://127.0.0.1:9"))
+NOWHERE = WriterSchemas(RegistryConnection(url="http://127.0.0.1:9"))
 
 texts = st.sampled_from(
     ["", "a", "ü", "1", "1.5", "NaN", "true", "AP8=", "2024-02-29", "2024-02-30", "null",

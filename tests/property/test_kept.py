@@ -14,7 +14,7 @@ from tests.support.examples import examples
 from tests.support.kept_log import PIN, ROWS, TOPIC, KeptLog
 from tests.support.native_ways import needs_c
 from views.verify.kept import keeper as keeping
-from views.verify.kept.judgement import ALLOWANCE_MS, Cleaning, Proved, Reading, obstacles
+from views.verify.kept.judgement import ALLOWANCE_MS, Cleaning, Proved, SchemaReading, obstacles
 
 pytestmark = needs_c
 
@@ -102,7 +102,7 @@ def test_a_state_leads_on_until_a_tombstone_behind_it_may_be_gone(
         Cleaning(policy="compact", clock="LogAppendTime", lag_ms=each[0], retention_ms=each[1])
         for each in ((lag, retention), (lag_now, retention_now))
     )
-    reading = Reading(pin=PIN, schema="", program="1")
+    reading = SchemaReading(pin=PIN, schema="", program="1")
     frontier = KeptLog(Path()).frontier()
     proved = Proved(topic=TOPIC, frontier=frontier, appended_ms=at, cleaning=then, reading=reading)
     told = [*obstacles(proved, frontier, reading=reading, cleaning=later, starts=(0,), now_ms=now)]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from views.verify.served.documents import FAULT_COLUMN, Form, Page, text_page
+from views.verify.served.documents import FAULT_COLUMN, DocumentForm, DocumentPage, text_page
 from views.verify.values import jsoncolumns
 from views.verify.values.jsonform import identifier
 from views.verify.values.types import Type, parse_type
@@ -155,7 +155,7 @@ def _seen(value: Any) -> Any:
     return value
 
 
-def _rows(form: Form, page: Page) -> list[Any]:
+def _rows(form: DocumentForm, page: DocumentPage) -> list[Any]:
     table = form.table(page)
     # Dates and moments as the numbers that they are: Python has no others than its own years.
     return [table.schema, *(_seen(_numbers(column)) for column in table.columns)]
@@ -181,9 +181,9 @@ def _numbers(column: Any) -> Any:
 @given(_pages())
 def test_a_page_read_by_column_is_the_page_read_row_by_row(page: Any) -> None:
     columns, key, ids, texts = page
-    form = Form(columns, key)
+    form = DocumentForm(columns, key)
     whole = text_page(ids, texts)
-    strictly = Page(None, whole.documents)
+    strictly = DocumentPage(None, whole.documents)
     assert _rows(form, whole) == _rows(form, strictly)
 
 
@@ -194,7 +194,7 @@ def test_ordinary_rows_are_read_by_column(data: Any) -> None:
     columns = [("id", parse_type("bigint")), ("c", kind)]
     row = {"id": 7, "c": data.draw(_values(kind))}
     text = json.dumps(row).encode()
-    table = Form(columns, ["id"]).table(text_page(["7"], [text]))
+    table = DocumentForm(columns, ["id"]).table(text_page(["7"], [text]))
     if table.column(FAULT_COLUMN).to_pylist() == [None]:
         jsoncolumns.columns_of(["7"], [orjson.loads(text)], columns, [columns[0]])
 
@@ -209,7 +209,7 @@ def test_twin_a_quick_reader_that_takes_any_text_is_noticed(
 ) -> None:
     columns = [("id", parse_type("int")), ("d", parse_type("decimal(4,2)"))]
     whole = text_page(["1"], [b'{"id":1,"d":"1.5"}'])
-    form = Form(columns, ["id"])
+    form = DocumentForm(columns, ["id"])
     assert form.table(whole).column(FAULT_COLUMN).to_pylist() != [None]
     monkeypatch.setattr("views.verify.values.jsoncolumns.pc.match_substring_regex", _lenient)
     assert form.table(whole).column(FAULT_COLUMN).to_pylist() == [None]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from views.generations.history import ABORTED, PUBLISHED, STAGED, states_of
 from views.generations.succession import (
-    Held,
+    SinkGenerations,
     leftovers,
     line_of,
     next_generation,
@@ -35,8 +35,8 @@ class View:
         self.line: list[int] = []
 
     @property
-    def held(self) -> Held:
-        return Held(self.serving, frozenset(self.there))
+    def held(self) -> SinkGenerations:
+        return SinkGenerations(self.serving, frozenset(self.there))
 
     @property
     def waiting(self) -> int | None:

@@ -19,7 +19,7 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.broker.topic_state import AfterEnds, TopicState
 from replay.verdict import limits
-from replay.verdict.limits import Times, longest_cleaning_ms
+from replay.verdict.limits import VerdictTimes, longest_cleaning_ms
 from replay.verdict.verdict import Verdict, judge
 from tests.support import model
 from tests.support.cleaner import Partition, Scan
@@ -98,7 +98,7 @@ class World:
             record,
             {"t": self.state()},
             ("t",),
-            Times(
+            VerdictTimes(
                 started_ms=started_ms,
                 asked_ms=self.partition.now_ms,
                 now_ms=self.partition.now_ms,

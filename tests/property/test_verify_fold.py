@@ -14,7 +14,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.native.columns import NO_EPOCH, SCHEMA
 from views.verify.records import survivors as folding
-from views.verify.records.survivors import FoldRules, fold
+from views.verify.records.survivors import SurvivorRules, fold
 
 Record = tuple[Position, int, int | None]
 """Position, key, value; None is a tombstone."""
@@ -45,7 +45,7 @@ def folded(
     before: Lsn | None = None,
 ) -> dict[int, int]:
     tables = [table_of(records[:3]), table_of(records[3:], first=3)]
-    rules = FoldRules(epoch=2, since=since, before=before)
+    rules = SurvivorRules(epoch=2, since=since, before=before)
     alive = fold(database, [each for each in tables if len(each)], rules)
     found = dict(zip(alive["key"].to_pylist(), alive["value"].to_pylist(), strict=True))
     assert len(alive) == len(found)
@@ -131,9 +131,9 @@ def test_a_record_without_a_place_decides_about_its_key(
     rows = [(0, 9, NO_EPOCH, 2**64 - 1, 2**64 - 1, bytes([key]), None, 3) for key in (7, 8)]
     arrays = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
     faulty = pa.Table.from_arrays(arrays, schema=SCHEMA)
-    alive = fold(database, [faulty, sound], FoldRules(epoch=2))
+    alive = fold(database, [faulty, sound], SurvivorRules(epoch=2))
     assert sorted(alive["off"].to_pylist()) == [9, 9]
-    assert len(fold(database, [faulty, sound], FoldRules(epoch=2, before=Lsn(6)))) == 1
+    assert len(fold(database, [faulty, sound], SurvivorRules(epoch=2, before=Lsn(6)))) == 1
 
 
 def test_of_two_records_in_one_place_the_later_is_taken(
@@ -144,4 +144,4 @@ def test_of_two_records_in_one_place_the_later_is_taken(
 
 
 def test_nothing_folds_to_nothing(database: duckdb.DuckDBPyConnection) -> None:
-    assert len(fold(database, [], FoldRules(epoch=2))) == 0
+    assert len(fold(database, [], SurvivorRules(epoch=2))) == 0

@@ -11,7 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.soak.expected import states, ticks_before
 from tests.soak.source import ACCOUNTS, DEPOSIT, LANES, connect
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 
 TOTALS = "totals"
 _FOLDER = re.compile(r"_generations/(\d+)/")
@@ -55,7 +55,7 @@ class Judge:
         except TableNotFoundError:
             return None
         numbers = {int(found[1]) for path in table.file_uris() if (found := _FOLDER.search(path))}
-        history = History(str(self._warehouse)).rows([view])
+        history = GenerationHistory(str(self._warehouse)).rows([view])
         if not numbers:  # no row, no file
             published = [row.generation for row in history if row.state == "published"]
             if not published:

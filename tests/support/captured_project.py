@@ -17,7 +17,7 @@ from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.sql import execute
 from views import cli
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 
 REPOSITORY = Path(__file__).parents[2]
 # One session serves hundreds of tests: with one compiler Java keeps 48 MB of code, and ends when
@@ -79,7 +79,7 @@ class CapturedProject:
 
     def history(self, view: str) -> list[tuple[int, str]]:
         """Return generation and state of each row, oldest first."""
-        rows = History(str(self.warehouse)).rows([view])
+        rows = GenerationHistory(str(self.warehouse)).rows([view])
         return [(row.generation, row.state) for row in rows]
 
     def delta(self, view: str) -> list[dict]:

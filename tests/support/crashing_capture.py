@@ -93,7 +93,7 @@ def deliver_each():
 
 def one_by_one():
     """No defect: take each transaction by itself, so that a frontier may stand behind each."""
-    intake.Intake._write_bulk = lambda *_: False
+    intake.StreamIntake._write_bulk = lambda *_: False
 
 
 def forget_to_flush():
@@ -115,8 +115,8 @@ def forget_to_flush():
 
 def acknowledge_early():
     """Acknowledge each transaction when it was read, before any frontier."""
-    original = intake.Intake._take
-    intake.Intake._write_bulk = lambda *_: False  # each transaction by itself
+    original = intake.StreamIntake._take
+    intake.StreamIntake._write_bulk = lambda *_: False  # each transaction by itself
 
     def take(self, event):
         if isinstance(event, intake.Committed):
@@ -124,7 +124,7 @@ def acknowledge_early():
             wait_until(lambda: _confirmed() >= event.end_lsn, 30, "the slot has moved")
         original(self, event)
 
-    intake.Intake._take = take
+    intake.StreamIntake._take = take
 
 
 def null_for_toast():
@@ -138,15 +138,15 @@ def null_for_toast():
 
 def pause_late():
     """Write the rest of what was read before a pause holds the stream."""
-    original = intake.Intake._write_each
-    hold = schedule.Pause.hold
+    original = intake.StreamIntake._write_each
+    hold = schedule.StreamPause.hold
 
     def write_each(self, payloads):
-        schedule.Pause.hold = lambda _: None
+        schedule.StreamPause.hold = lambda _: None
         original(self, payloads)
-        schedule.Pause.hold = hold
+        schedule.StreamPause.hold = hold
 
-    intake.Intake._write_each = write_each
+    intake.StreamIntake._write_each = write_each
 
 
 def ignore_fork():
@@ -301,7 +301,7 @@ def forget_to_hold():
 def forget_to_hold_again():
     """Take values that an earlier life has fetched for those of the change."""
     toast.Toast.hold_again = lambda *_: None
-    intake.Intake._write_bulk = lambda *_: False  # there they are fetched once more
+    intake.StreamIntake._write_bulk = lambda *_: False  # there they are fetched once more
 
 
 def believe_fetched():

@@ -69,7 +69,7 @@ def publish_early():
         served = served_of(spec, project, spark)
         return Served(spec.name, {n: PublishesOnSeal(s) for n, s in served.sinks.items()})
 
-    command.Rebuild = partial(rebuild.Rebuild, make_served=early)
+    command.RebuildRun = partial(rebuild.RebuildRun, make_served=early)
 
 
 def forget_to_settle():
@@ -97,7 +97,7 @@ def forget_what_serves():
 
     def again(self, *arguments):
         found = sound(self, *arguments)
-        return refresh.Whole("seeded") if isinstance(found, refresh.UnchangedView) else found
+        return refresh.WholeRefresh("seeded") if isinstance(found, refresh.UnchangedView) else found
 
     refresh.Refresher.rows = again
 

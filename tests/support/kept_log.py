@@ -22,7 +22,7 @@ from tests.support.builders import BIGINT, TEXT, TEXTS, decimal_type, make_relat
 from views.verify.kept import keeper as keeping
 from views.verify.kept.keeper import Keeper, Keeping
 from views.verify.log import states
-from views.verify.log.states import LogTables, Taken
+from views.verify.log.states import FrontierTables, Taken
 from views.verify.records.read import TopicFacts
 from views.verify.records.survivors import Buckets
 from views.verify.records.topic import TopicRecords
@@ -195,7 +195,7 @@ class KeptLog:
             self._stand_in(patch)
             nobody: Any = None
             pins = {TOPIC: self.pin}
-            tables = LogTables(database, nobody, nobody, frontier, pins=pins)
+            tables = FrontierTables(database, nobody, nobody, frontier, pins=pins)
             tables._schemas = cast(Any, self)
             with Keeper(known, database, tables, nobody, frontier, pins=pins) as made:
                 yield made, database

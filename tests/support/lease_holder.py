@@ -12,7 +12,7 @@ from typing import Any
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError
 from views.generations.lock import Moving, building, reserve
-from views.generations.place import Place, folder_of
+from views.generations.place import LockPlace, folder_of
 from views.generations.served import Served
 from views.generations.swap import swap
 from views.leases.leases import Leases, place_of
@@ -38,7 +38,7 @@ def place_at(root, brokers, topic, ttl):
     leases = Leases(
         lambda: LeaseTopic(kafka, topic), ttl_s=float(ttl), place=place_of(folder_of(Path(root)))
     )
-    return Place(Path(root), leases, lambda: "warehouse")
+    return LockPlace(Path(root), leases, lambda: "warehouse")
 
 
 def main():

@@ -6,10 +6,10 @@ import duckdb
 
 from changelog.contract.base.position import Position
 from replay.base.record_place import TopicRange
-from replay.scan.last_records import FoldRules, LastRecords
+from replay.scan.last_records import LastRecords, SurvivorRules
 from replay.scan.range import PartitionRange, read_into
 from views.verify.records.survivors import FoldedBuckets
-from views.verify.records.survivors import FoldRules as KeptRecords
+from views.verify.records.survivors import SurvivorRules as KeptRecords
 from views.verify.records.topic import read_topic
 
 
@@ -19,7 +19,7 @@ def by_tasks(capture, frontier, topic, key_id):
     since = frontier.since.get(topic)
     wanted = TopicRange(topic=topic, starts=starts, ends=ends, key_schema_id=key_id)
     before = Position(frontier.epoch, frontier.lsn, 0)
-    rules = FoldRules.of(wanted, since=since, before=before, most_bytes=1 << 24)
+    rules = SurvivorRules.of(wanted, since=since, before=before, most_bytes=1 << 24)
     rows: dict[bytes, bytes | None] = {}
     count = 0
     for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):

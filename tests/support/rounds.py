@@ -14,11 +14,11 @@ from changelog.config import BROKERS, REGISTRY, load_project
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.generations.lock import following
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.rebuild.follow import Follower
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 from views.rebuild.result.report import ViewResult
 from views.rebuild.sending import sending
@@ -81,10 +81,10 @@ def rounds(
     specs = catalog_of(settings.project).load_all([view])
     with (
         pytest.MonkeyPatch.context() as patched,
-        following(Place(root), [view]),
+        following(LockPlace(root), [view]),
         Resident(settings) as resident,
         Follower(
-            specs, settings, resident, stages=quiet, stop=lambda: False, make=Rebuild
+            specs, settings, resident, stages=quiet, stop=lambda: False, make=RebuildRun
         ) as follower,
     ):  # fmt: skip
         patched.setattr(sending, "PATIENCE_S", 60.0)

@@ -14,10 +14,10 @@ from changelog.contract.forms.declared import DeclaredLog, ValueShape, declared_
 from changelog.contract.rows.relation import TableName
 from views.verify.kept.statements import KeptStatements
 from views.verify.log.declared import DeclaredReader, take_said
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import WriterSchemas
 from views.verify.values.types import quoted
 
-NOWHERE = Schemas(RegistryConnection(url="http://127.0.0.1:9"))
+NOWHERE = WriterSchemas(RegistryConnection(url="http://127.0.0.1:9"))
 THINGS = TableName("public", "things")
 COLUMNS = {"id": "int", "name": "string", "price": "decimal(10,2)"}
 

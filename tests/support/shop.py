@@ -24,7 +24,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 from views.rebuild.sending import sending
 
@@ -81,7 +81,7 @@ class Shop:
         return RebuildSettings(project=project, verify=verify, **settings)
 
     def round(self, **settings):
-        made = Rebuild(self.settings(**settings), Stages(Console(quiet=True)))
+        made = RebuildRun(self.settings(**settings), Stages(Console(quiet=True)))
         return made.run(self.specs)
 
     @contextmanager
@@ -99,7 +99,7 @@ class Shop:
             pytest.MonkeyPatch.context() as patched,
             Resident(wanted) as resident,
             Follower(
-                self.specs, wanted, resident, stages=stages, stop=lambda: False, make=Rebuild
+                self.specs, wanted, resident, stages=stages, stop=lambda: False, make=RebuildRun
             ) as follower,
         ):
             patched.setattr(sending, "PATIENCE_S", patience_s)

@@ -9,7 +9,7 @@ from typing import Self
 
 from changelog.config import BROKERS, REGISTRY, load_project
 from replay.api.log import Log, folder_of
-from replay.api.sheet import Sheet, Shown
+from replay.api.sheet import Sheet, SheetValue
 from views.api.runs import From, Verify, chosen, rebuilt
 from views.api.values import CaseOutcome, Cases, Runs
 from views.api.view import View
@@ -106,7 +106,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Views(Shown):
+class Views(SheetValue):
     """The views of a project, as they are declared."""
 
     found: tuple[ViewSpec, ...]

@@ -15,7 +15,7 @@ from replay.cut.cut import make_cut, recheck
 from replay.decode.schemas import schemas_of
 from views.api.values import Proof
 from views.base.config import RebuildSettings
-from views.generations.history import History, HistoryRow
+from views.generations.history import GenerationHistory, HistoryRow
 from views.generations.served import served_of
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
@@ -69,7 +69,7 @@ def recorded(spec: ViewSpec, settings: RebuildSettings, number: int | None) -> t
     """
     rows = [
         row
-        for row in History(settings.warehouse).rows([spec.name])
+        for row in GenerationHistory(settings.warehouse).rows([spec.name])
         if row.certificate and number in {None, row.generation}
     ]
     if not rows:
@@ -100,7 +100,7 @@ def _built(spec: ViewSpec, settings: RebuildSettings, number: int) -> HistoryRow
     """Return the history's record of the build of a generation."""
     rows = [
         row
-        for row in History(settings.warehouse).rows([spec.name])
+        for row in GenerationHistory(settings.warehouse).rows([spec.name])
         if row.generation == number and row.declaration and row.lsn is not None
     ]
     if not rows or spec.sql is None:

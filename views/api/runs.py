@@ -17,7 +17,7 @@ from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.progress import Stages
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import groups_of
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.result.report import Outcome, ViewResult
 
 Verify = Literal["full", "changed", "sample", "none"]
@@ -67,7 +67,7 @@ def rebuilt(specs: Sequence[ViewSpec], settings: RebuildSettings) -> Runs:
     for group in groups_of(specs, settings):
         shown = stages()
         with shown.shown():
-            results += Rebuild(settings, shown).run(group).results
+            results += RebuildRun(settings, shown).run(group).results
     return Runs(tuple(map(ViewRun.of, sound(results))))
 
 

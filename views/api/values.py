@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from replay.api.rows import said_key
-from replay.api.sheet import MOST_ROWS, Sheet, Shown
+from replay.api.sheet import MOST_ROWS, Sheet, SheetValue
 from views.explain.explanation import Explanation
 from views.generations.history import HistoryRow
 from views.rebuild.diff import ViewDiff
 from views.rebuild.result.report import ViewResult
-from views.verify.compare.report import Difference, VerifyReport
+from views.verify.compare.report import Mismatch, VerifyReport
 
 _PROVED = {True: "verified", False: "refuted", None: "not verified"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ViewRun(Shown):
+class ViewRun(SheetValue):
     """The result of a successful run for one view.
 
     Attributes:
@@ -87,7 +87,7 @@ RUN_COLUMNS = ("view", "generation", "state", "rows", "proof", "LSN", "took", "s
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Runs(Shown):
+class Runs(SheetValue):
     """The results of one run for several views."""
 
     found: tuple[ViewRun, ...]
@@ -150,7 +150,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Generations(Shown):
+class Generations(SheetValue):
     """The generations of a view that the history knows, the oldest first."""
 
     view: str
@@ -188,7 +188,7 @@ class Generations(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Proof(Shown):
+class Proof(SheetValue):
     """The result of verifying a generation.
 
     Attributes:
@@ -214,7 +214,7 @@ class Proof(Shown):
     rows_expected: int
     rows_served: int
     mismatches: int
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Mismatch, ...] = ()
     notes: tuple[str, ...] = ()
     certificate: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -258,7 +258,7 @@ class Proof(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Diff(Shown):
+class Diff(SheetValue):
     """The difference between a generation and the one that serves.
 
     Attributes:
@@ -298,7 +298,7 @@ class Diff(Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RowOrigin(Shown):
+class RowOrigin(SheetValue):
     """The origin of a row of a view.
 
     Attributes:
@@ -331,7 +331,7 @@ class CaseOutcome:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Cases(Shown):
+class Cases(SheetValue):
     """The results of the cases of a project's views."""
 
     found: tuple[CaseOutcome, ...]

@@ -11,7 +11,7 @@ from views.api.runs import From, Verify, chosen, one, rebuilt, stages
 from views.api.values import Diff, Generation, Generations, Proof, RowOrigin, ViewRun
 from views.base.config import RebuildSettings
 from views.explain.explain import explain, key_of
-from views.generations.history import History, last_states
+from views.generations.history import GenerationHistory, last_states
 from views.generations.served import served_of
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
@@ -110,7 +110,7 @@ class View:
 
     def generations(self) -> Generations:
         """Return the generations that the history knows, each at its last step."""
-        rows = History(self._settings.warehouse).rows([self.name])
+        rows = GenerationHistory(self._settings.warehouse).rows([self.name])
         last_rows = sorted(last_states(rows).values(), key=lambda row: row.generation)
         return Generations(self.name, tuple(map(Generation.of, last_rows)))
 

@@ -12,7 +12,7 @@ from typing import Any
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
-from views.cases.values import Number, type_named, value_of
+from views.cases.values import CaseNumber, type_named, value_of
 from views.project.spec import ViewSpec, parse_table, short_name
 
 SUFFIX = ".cases.toml"
@@ -65,7 +65,7 @@ def read_cases(spec: ViewSpec) -> CaseFile:
 def parse_cases(spec: ViewSpec, name: str, text: str) -> CaseFile:
     """Read the text of a file of cases."""
     try:
-        raw = tomllib.loads(text, parse_float=Number)
+        raw = tomllib.loads(text, parse_float=CaseNumber)
     except tomllib.TOMLDecodeError as error:
         raise ViewError(f"{name}: {error}", hint="a file of cases is TOML") from error
     _known(name, raw, _TOP)

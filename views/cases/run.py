@@ -25,7 +25,7 @@ from views.cases.values import expected_of
 from views.meaning.view import as_meant
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.build import frame_of
-from views.verify.sql.bags import Bag
+from views.verify.sql.bags import BagPlaces
 from views.verify.sql.evaluate import computing, evaluate, ordered
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import Type, arrow_type, duckdb_type, logged_type, parse_type, quoted
@@ -176,7 +176,7 @@ def _computed(
     inputs: Mapping[TableName, pa.Table],
     types: Mapping[TableName, Mapping[str, Type]],
     columns: Columns,
-) -> tuple[Mapping[str, Bag], str]:
+) -> tuple[Mapping[str, BagPlaces], str]:
     """Compute a SQL view as the verifier does; return its bags, or the reason of a refusal."""
     if spec.sql is None:
         return {}, ""
@@ -201,7 +201,7 @@ class _Compared:
         spec: ViewSpec,
         case: Case,
         columns: Columns,
-        bags: Mapping[str, Bag],
+        bags: Mapping[str, BagPlaces],
     ) -> None:
         """Bring the expected rows in the types that the view has.
 

@@ -62,7 +62,7 @@ _SPARK = {
 }
 
 
-class Number(str):
+class CaseNumber(str):
     """A number with a point or an exponent, by the characters in which it is written."""
 
     __slots__ = ()
@@ -163,7 +163,7 @@ def _plain(decoded: object) -> object:
 
 
 def _shown(case_value: object) -> str:
-    return str(case_value) if isinstance(case_value, Number | date | time) else repr(case_value)
+    return str(case_value) if isinstance(case_value, CaseNumber | date | time) else repr(case_value)
 
 
 def _refused(kind: ColumnType, case_value: object, why: str) -> ViewError:
@@ -172,13 +172,15 @@ def _refused(kind: ColumnType, case_value: object, why: str) -> ViewError:
 
 def _text(kind: ColumnType, case_value: object) -> bytes:  # noqa: C901, PLR0911, PLR0912 - one a kind
     """Return a value in PostgreSQL's text form."""
-    is_number = isinstance(case_value, Number | int) and not isinstance(case_value, bool)
-    is_text = isinstance(case_value, str) and not isinstance(case_value, Number)
+    is_number = isinstance(case_value, CaseNumber | int) and not isinstance(case_value, bool)
+    is_text = isinstance(case_value, str) and not isinstance(case_value, CaseNumber)
     text = str(case_value)
     match kind.kind:
         case Kind.BOOLEAN if isinstance(case_value, bool) or (is_text and text in _BOOLEANS):
             return _BOOLEANS[text.lower()]
-        case Kind.INT | Kind.LONG if (is_number and not isinstance(case_value, Number)) or is_text:
+        case Kind.INT | Kind.LONG if (
+            is_number and not isinstance(case_value, CaseNumber)
+        ) or is_text:
             if not -(1 << 63) <= int(text) < 1 << 63:
                 raise ValueError("it is out of range")
             return text.encode()

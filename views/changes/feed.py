@@ -40,7 +40,7 @@ from changelog.kafka.clients import REQUEST_S, reading_consumer
 from changelog.kafka.errors import is_waited_for
 from replay.base.sections import warehouse_of
 from views.changes.moments import START, GoneError, Moment, NotBuiltError, Place, place_after
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.generations.served import topic_prefix_of
 from views.project.catalog import catalog_of
 from views.sinks.topic.register import PUBLISHED
@@ -346,7 +346,7 @@ def opened_feed(project: Project, view: str) -> Feed:
     registry = project.registry if project.registry.url else None
     server = TopicServer(project.kafka, registry, REQUEST_S, REQUEST_S)
     is_json = spec.options.get("topic", {}).get("value") == "json"
-    history = History(warehouse_of(project))
+    history = GenerationHistory(warehouse_of(project))
 
     def schema_of(schema_id: int) -> str:
         if registry is None:

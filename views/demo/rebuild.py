@@ -10,7 +10,7 @@ from changelog.runtime.terminal import console
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.project.catalog import catalog_of
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 
 
 def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
@@ -19,7 +19,7 @@ def rebuild_views(project: Project) -> Sequence[dict[str, Any]]:
     Raises ChangelogError: the rebuild failed or a view was refuted; the old generations serve.
     """
     specs = catalog_of(project).load_all()
-    outcome = Rebuild(RebuildSettings(project=project), Stages(console)).run(specs)
+    outcome = RebuildRun(RebuildSettings(project=project), Stages(console)).run(specs)
     if outcome.error is not None:
         raise outcome.error
     return [result.to_json() for result in outcome.results]

@@ -26,7 +26,7 @@ from views.explain.provenance import FieldOrigin, RowLineage, UntraceableError, 
 from views.meaning.view import as_meant
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import Plan, pins_now, planned
-from views.verify.log.states import Folded, LogTables
+from views.verify.log.states import Folded, FrontierTables
 from views.verify.log.tables import (
     OFFSET_COLUMN,
     PARTITION_COLUMN,
@@ -125,7 +125,7 @@ def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> E
                     "cannot be told apart",
                     hint="--explain works for views of tables with a key",
                 )
-        log = LogTables(
+        log = FrontierTables(
             database,
             project.kafka,
             project.registry,
@@ -151,7 +151,7 @@ class _Work:
         self._states: dict[TableName, TableState] = {}
         self._folded: dict[TableName, Folded] = {}
 
-    def add(self, log: LogTables, table: TableName) -> None:
+    def add(self, log: FrontierTables, table: TableName) -> None:
         """Read a table, with the places of its rows as columns."""
         folded = log.fold(table)
         state = log.load(folded)

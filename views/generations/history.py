@@ -194,7 +194,7 @@ class HistoryRow:
         return row
 
 
-class History:
+class GenerationHistory:
     """The history of a warehouse."""
 
     def __init__(self, warehouse: str) -> None:

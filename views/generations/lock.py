@@ -36,7 +36,7 @@ from filelock import FileLock, Timeout
 
 from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
 from views.generations import reservation
-from views.generations.place import FOLDER, Place, folder_of
+from views.generations.place import FOLDER, LockPlace, folder_of
 from views.generations.reservation import Others, is_held, reserving
 from views.leases.leases import Leases
 from views.leases.record import Owner
@@ -50,14 +50,14 @@ _PROBED_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class LockPatience:
     """A limit on the wait for a view's lock."""
 
     until: float  # a moment of the monotonic clock; the locks of a run share it
     stop: Callable[[], bool] = lambda: False  # tells whether somebody asked to end
 
     @classmethod
-    def of(cls, seconds: float, stop: Callable[[], bool]) -> Patience:
+    def of(cls, seconds: float, stop: Callable[[], bool]) -> LockPatience:
         """Return the patience that ends after this number of seconds."""
         return cls(time.monotonic() + seconds, stop)
 
@@ -66,11 +66,13 @@ class Patience:
         return self.stop() or time.monotonic() >= self.until
 
 
-_NONE = Patience(0.0)
+_NONE = LockPatience(0.0)
 
 
 @contextmanager
-def locked(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
+def locked(
+    place: LockPlace, views: Iterable[str], patience: LockPatience = _NONE
+) -> Iterator[None]:
     """Work alone on `views` of a project: nobody builds or follows them.
 
     Raises:
@@ -83,7 +85,9 @@ def locked(place: Place, views: Iterable[str], patience: Patience = _NONE) -> It
 
 
 @contextmanager
-def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
+def building(
+    place: LockPlace, views: Iterable[str], patience: LockPatience = _NONE
+) -> Iterator[None]:
     """Hold the locks for building generations of `views`; a follower may run at the same time.
 
     Raises:
@@ -96,7 +100,9 @@ def building(place: Place, views: Iterable[str], patience: Patience = _NONE) -> 
 
 
 @contextmanager
-def following(place: Place, views: Iterable[str], patience: Patience = _NONE) -> Iterator[None]:
+def following(
+    place: LockPlace, views: Iterable[str], patience: LockPatience = _NONE
+) -> Iterator[None]:
     """Hold the locks for following `views`; a rebuild may run at the same time.
 
     Raises:
@@ -109,7 +115,9 @@ def following(place: Place, views: Iterable[str], patience: Patience = _NONE) ->
 
 
 @contextmanager
-def _all(place: Place, kind: str, taken: Mapping[str, str], patience: Patience) -> Iterator[None]:
+def _all(
+    place: LockPlace, kind: str, taken: Mapping[str, str], patience: LockPatience
+) -> Iterator[None]:
     folder = folder_of(place.root)
     with ExitStack() as stack:
         for view, reason in taken.items():
@@ -123,7 +131,7 @@ def _all(place: Place, kind: str, taken: Mapping[str, str], patience: Patience) 
 
 @contextmanager
 def _leased(
-    place: Place, kind: str, taken: Mapping[str, str], patience: Patience
+    place: LockPlace, kind: str, taken: Mapping[str, str], patience: LockPatience
 ) -> Iterator[None]:
     if place.leases is None or not taken:
         yield
@@ -142,7 +150,7 @@ class Moving:
 
     def __init__(
         self,
-        place: Place,
+        place: LockPlace,
         views: Iterable[str],
         stop: Callable[[], bool],
         *,
@@ -160,7 +168,7 @@ class Moving:
         self._meanwhile: frozenset[str] = frozenset()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LockPlace:
         """Return the place of the locks."""
         return self._place
 
@@ -287,7 +295,7 @@ class Moving:
             lock.release()
 
 
-def others_of(place: Place, view: str, *, builds: bool) -> Others:
+def others_of(place: LockPlace, view: str, *, builds: bool) -> Others:
     """Return the generations that other processes have built; see `views.generations.reservation`.
 
     Of a builder on another machine its lease tells. As long as that was not given back, and nobody
@@ -304,7 +312,7 @@ def others_of(place: Place, view: str, *, builds: bool) -> Others:
     return replace(local, spared=local.spared | spared, dead=local.dead | {*tenure.unremoved})
 
 
-def is_attended(place: Place, view: str, now_ms: int) -> bool:
+def is_attended(place: LockPlace, view: str, now_ms: int) -> bool:
     """Tell whether somebody follows or builds a view, by its locks; takes none.
 
     A process of another machine that died counts until its lease ends, by our clock (`now_ms`).
@@ -325,7 +333,7 @@ def is_attended(place: Place, view: str, now_ms: int) -> bool:
     return False
 
 
-def reserve(place: Place, view: str, generations: Collection[int]) -> None:
+def reserve(place: LockPlace, view: str, generations: Collection[int]) -> None:
     """Record the generations that the lock's holder builds; see `views.generations.reservation`.
 
     Raises LockedError: another one has the lock by now.
@@ -336,7 +344,7 @@ def reserve(place: Place, view: str, generations: Collection[int]) -> None:
 
 
 @contextmanager
-def advancing(place: Place, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
+def advancing(place: LockPlace, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold the lock of checkpoints, from planning on: a second process would plan in vain.
 
     `stop`: tells whether somebody asked to end, and nobody waits any longer.
@@ -346,7 +354,7 @@ def advancing(place: Place, stop: Callable[[], bool] = lambda: False) -> Iterato
     """
     with ExitStack() as stack:
         taken = "another process brings checkpoints forward"
-        folder, patience = folder_of(place.root).parent, Patience(math.inf, stop)
+        folder, patience = folder_of(place.root).parent, LockPatience(math.inf, stop)
         stack.enter_context(_one(folder, CHECKPOINTS, "", taken, patience))
         if place.leases is not None:
             stack.enter_context(place.leases.holding({place.lock("", CHECKPOINTS): taken}, stop))
@@ -354,7 +362,7 @@ def advancing(place: Place, stop: Callable[[], bool] = lambda: False) -> Iterato
 
 
 @contextmanager
-def _one(folder: Path, view: str, kind: str, taken: str, patience: Patience) -> Iterator[None]:
+def _one(folder: Path, view: str, kind: str, taken: str, patience: LockPatience) -> Iterator[None]:
     owner = folder / f"{view}{kind}.json"
     lock = FileLock(folder / f"{view}{kind}.lock")
     try:
@@ -369,7 +377,7 @@ def _one(folder: Path, view: str, kind: str, taken: str, patience: Patience) -> 
         lock.release()
 
 
-def _acquire(lock: FileLock, owner: Path, taken: str, patience: Patience) -> None:
+def _acquire(lock: FileLock, owner: Path, taken: str, patience: LockPatience) -> None:
     is_told = False
     while True:
         try:

@@ -11,14 +11,14 @@ from changelog.contract.log.topic import locks_topic
 from replay.spark.files import check_writable
 from views.base.config import RebuildSettings
 from views.base.sections import LockOn
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.leases.leases import Leases, place_of
 from views.leases.topic import LeaseTopic
 
 FOLDER = Path(".changelog") / "locks"
 
 
-class Place:
+class LockPlace:
     """The place of a project's locks.
 
     `leases`: those that hold across machines, None to go without. `warehouse`: tells the warehouse
@@ -62,14 +62,14 @@ class Place:
             self.leases.confirm()
 
 
-def place_for(settings: RebuildSettings) -> Place:
+def place_for(settings: RebuildSettings) -> LockPlace:
     """Return the place where a run locks its views, by the settings; takes no lock.
 
     Raises ChangelogError: the project's folder cannot be written.
     """
     project, rebuild = settings.project, settings.rebuild
     if rebuild.lock is LockOn.LOCAL or not project.kafka.brokers:
-        return Place(project.root)
+        return LockPlace(project.root)
     leases = Leases(
         lambda: LeaseTopic(project.kafka, locks_topic(project.topic_prefix)),
         ttl_s=rebuild.lock_seconds,
@@ -78,9 +78,9 @@ def place_for(settings: RebuildSettings) -> Place:
 
     def warehouse() -> str:
         check_writable(settings.warehouse)  # says what is wrong with it, which Delta does not
-        return History(settings.warehouse).identity()
+        return GenerationHistory(settings.warehouse).identity()
 
-    return Place(project.root, leases, warehouse)
+    return LockPlace(project.root, leases, warehouse)
 
 
 def folder_of(root: Path) -> Path:

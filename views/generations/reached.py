@@ -37,9 +37,9 @@ from replay.base.clock import clock_ms
 from replay.broker.topics import NewestFrontier, frontiers_back
 from views.base.config import RebuildSettings
 from views.base.sections import LockOn
-from views.generations.history import History, HistoryRow, position_on_record
+from views.generations.history import GenerationHistory, HistoryRow, position_on_record
 from views.generations.lock import is_attended
-from views.generations.place import FOLDER, Place
+from views.generations.place import FOLDER, LockPlace
 from views.generations.served import served_of
 from views.leases.leases import Leases, place_of
 from views.leases.topic import LeaseTopic
@@ -124,14 +124,14 @@ def wait_for(
     spec = catalog_of(project).load(view)
     served = served_of(spec, project, None, retry_seconds=_RETRY_S, answer_seconds=_ANSWER_S)
     with closing(KeptKafka.of(project.kafka)) as kafka:
-        frontiers = LogFrontiers(
+        frontiers = CaptureFrontiers(
             kafka, settings.frontier_topic, project.slot, own_tables(spec, settings)
         )
         wait = Wait(
             view,
             _chosen(view, served.sinks, sink),
             log=frontiers,
-            history=History(settings.warehouse).rows,
+            history=GenerationHistory(settings.warehouse).rows,
             is_attended=_attendance(settings, view),
             source=_source_of(project),
         )
@@ -177,12 +177,12 @@ def _attendance(settings: RebuildSettings, view: str) -> Callable[[], bool]:
             ttl_s=settings.rebuild.lock_seconds,
             place=place_of(root / FOLDER),
         )
-    history = History(settings.warehouse)
-    place = Place(root, leases, lambda: history.known_identity() or "")
+    history = GenerationHistory(settings.warehouse)
+    place = LockPlace(root, leases, lambda: history.known_identity() or "")
     return lambda: is_attended(place, view, clock_ms())
 
 
-class Log(Protocol):
+class FrontierSource(Protocol):
     """The frontiers of a log."""
 
     def newest(self) -> FrontierRecord:
@@ -194,7 +194,7 @@ class Log(Protocol):
         ...
 
 
-class LogFrontiers:
+class CaptureFrontiers:
     """The frontiers of a capture, as far as they matter to some tables."""
 
     def __init__(
@@ -244,7 +244,7 @@ class Wait:
 
     view: str
     sinks: Mapping[str, Sink]
-    log: Log
+    log: FrontierSource
     history: Callable[..., Sequence[HistoryRow]]
     is_attended: Callable[[], bool]
     source: Callable[[], Lsn | None] | None = None

@@ -11,7 +11,7 @@ from changelog.config import Project
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.base.sections import Rebuild, Sinks
-from views.generations.succession import Held
+from views.generations.succession import SinkGenerations
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.sinks.base import Sink, SinkSettings, UnavailableSinkError
@@ -28,7 +28,7 @@ class Served:
     view: str
     sinks: Mapping[str, Sink]
 
-    def held(self, steps: Steps = UNSEEN) -> dict[str, Held]:
+    def held(self, steps: Steps = UNSEEN) -> dict[str, SinkGenerations]:
         """Return the generations that each sink holds and serves; counts a step for each.
 
         Raises:
@@ -36,14 +36,16 @@ class Served:
             UnavailableSinkError: one does not answer; the error names it.
         """
         return self._asked(
-            lambda sink: Held(sink.published(), frozenset(sink.generations())), steps
+            lambda sink: SinkGenerations(sink.published(), frozenset(sink.generations())), steps
         )
 
-    def held_without_listing(self, steps: Steps = UNSEEN) -> dict[str, Held]:
+    def held_without_listing(self, steps: Steps = UNSEEN) -> dict[str, SinkGenerations]:
         """Return the generation that each sink serves, without Spark; else as `held`."""
-        return self._asked(lambda sink: Held(sink.published(), frozenset()), steps)
+        return self._asked(lambda sink: SinkGenerations(sink.published(), frozenset()), steps)
 
-    def _asked(self, ask: Callable[[Sink], Held], steps: Steps) -> dict[str, Held]:
+    def _asked(
+        self, ask: Callable[[Sink], SinkGenerations], steps: Steps
+    ) -> dict[str, SinkGenerations]:
         answers = {}
         for name, sink in self.sinks.items():
             steps.begin(f"{self.view} in {name}")

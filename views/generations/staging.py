@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.progress.steps import UNSEEN, Steps
-from views.generations.history import ABORTED, History
+from views.generations.history import ABORTED, GenerationHistory
 from views.generations.served import Served
 from views.generations.succession import staged
 
@@ -20,7 +20,7 @@ class NothingStagedError(ChangelogError):
     """No generation of a view waits to be published."""
 
 
-def newest_staged(view: str, history: History) -> int | None:
+def newest_staged(view: str, history: GenerationHistory) -> int | None:
     """Return the staged generation of a view, or None."""
     numbers = staged(history.states(view))
     return numbers[-1] if numbers else None
@@ -28,7 +28,7 @@ def newest_staged(view: str, history: History) -> int | None:
 
 def take_away(
     served: Served,
-    history: History,
+    history: GenerationHistory,
     generations: Sequence[int],
     *,
     note: str,

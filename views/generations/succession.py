@@ -22,7 +22,7 @@ from views.generations.history import (
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SinkGenerations:
     """The generations in one sink of a view."""
 
     published: int | None  # the generation that readers see, or None
@@ -83,14 +83,14 @@ def staged(states: States) -> list[int]:
     return sorted(number for number, state in states.items() if state == STAGED)
 
 
-def serving(sinks: Collection[Held]) -> int | None:
+def serving(sinks: Collection[SinkGenerations]) -> int | None:
     """Return the generation that every sink serves, or None when they differ or serve none."""
     numbers = {sink.published for sink in sinks}
     return numbers.pop() if len(numbers) == 1 else None
 
 
 def next_generation(
-    sinks: Collection[Held], states: States, others: Collection[int] = frozenset()
+    sinks: Collection[SinkGenerations], states: States, others: Collection[int] = frozenset()
 ) -> int:
     """Return a number above all that were ever used, so that a leftover is never written into.
 
@@ -101,7 +101,7 @@ def next_generation(
 
 
 def unfinished_swap(
-    sinks: Collection[Held], states: States, moved: Collection[int] = ()
+    sinks: Collection[SinkGenerations], states: States, moved: Collection[int] = ()
 ) -> int | None:
     """Return the generation that a killed run was publishing, or None.
 
@@ -126,12 +126,16 @@ def unfinished_swap(
     return unfinished if whole else None
 
 
-def rollback_target(sinks: Collection[Held], states: States, line: Line = ()) -> int | None:
+def rollback_target(
+    sinks: Collection[SinkGenerations], states: States, line: Line = ()
+) -> int | None:
     """Return the nearest of the generations to go back to, or None; see `rollback_targets`."""
     return next(reversed(rollback_targets(sinks, states, line)), None)
 
 
-def rollback_targets(sinks: Collection[Held], states: States, line: Line = ()) -> list[int]:
+def rollback_targets(
+    sinks: Collection[SinkGenerations], states: States, line: Line = ()
+) -> list[int]:
     """Return the generations that served before, whole in every sink, the nearest at the end.
 
     Where all sinks serve an older one than was published last, a rollback was cut off before it
@@ -148,7 +152,7 @@ def rollback_targets(sinks: Collection[Held], states: States, line: Line = ()) -
 
 
 def to_retire(
-    holding: Held, *, previous: int | None, keep: int, states: States, line: Line = ()
+    holding: SinkGenerations, *, previous: int | None, keep: int, states: States, line: Line = ()
 ) -> list[int]:
     """Return the generations of a sink that go once `held.published` serves.
 
@@ -164,7 +168,7 @@ def to_retire(
     return sorted(others - stay)
 
 
-def leftovers(holding: Held, states: States) -> list[int]:
+def leftovers(holding: SinkGenerations, states: States) -> list[int]:
     """Return the generations that killed, failed and refuted rebuilds left in a sink.
 
     What a run put aside on purpose is none of that, and its history says so; what was aborted is.

@@ -25,7 +25,7 @@ from views.generations.history import (
     RETIRED,
     SEALED,
     STAGED,
-    History,
+    GenerationHistory,
     HistoryRow,
     states_of,
 )
@@ -33,7 +33,7 @@ from views.generations.reservation import NOBODY, Others
 from views.generations.served import Peers, Served
 from views.generations.staging import take_away
 from views.generations.succession import (
-    Held,
+    SinkGenerations,
     leftovers,
     line_of,
     staged,
@@ -272,7 +272,7 @@ def _move_one_back(move: _Move[Any]) -> str:
 
 def settle(
     served: Served,
-    history: History,
+    history: GenerationHistory,
     others: Others = NOBODY,
     steps: Steps = UNSEEN,
     peers: Peers = lambda _: None,
@@ -309,7 +309,7 @@ def settle(
     return generation
 
 
-def _finish_swap(served: Served, generation: int, history: History, steps: Steps) -> None:
+def _finish_swap(served: Served, generation: int, history: GenerationHistory, steps: Steps) -> None:
     """Publish the generation whose publication was killed, and record it."""
     swap([(served, generation)], steps=steps)
     *_, sealed = history.rows([served.view], generation=generation)
@@ -320,7 +320,7 @@ def _finish_swap(served: Served, generation: int, history: History, steps: Steps
 
 def _remove_leftovers(
     served: Served,
-    holdings: Mapping[str, Held],
+    holdings: Mapping[str, SinkGenerations],
     states: Mapping[int, str],
     others: Others,
     steps: Steps,
@@ -339,7 +339,7 @@ def _remove_leftovers(
             steps.done()
 
 
-def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bool:
+def _has_moved(view: str, generation: int, history: GenerationHistory, peers: Peers) -> bool:
     """Tell whether a view has moved that was to move together with another view's generation."""
     *_, last = history.rows([view], generation=generation)
     companions = {other: number for other, number in last.together.items() if other != view}
@@ -360,7 +360,7 @@ def _has_moved(view: str, generation: int, history: History, peers: Peers) -> bo
 
 def retire(
     served: Served,
-    history: History,
+    history: GenerationHistory,
     *,
     previous: int | None,
     keep: int,

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 from replay.spark.files import Files
 from replay.store.checkpoint import CheckpointStore, unnamed
-from replay.store.stored import Stored
+from replay.store.stored import StoredStates
 
 _TIDY_EVERY = 50  # commits of a manifest
 _TIDY_HOURS = 1
 
 
-def sweep(files: Files, store: CheckpointStore, stored: Stored) -> None:
+def sweep(files: Files, store: CheckpointStore, stored: StoredStates) -> None:
     """Remove the layers that a run replaced, and now and then what killed runs left."""
     for place in stored.superseded:
         files.remove(place)

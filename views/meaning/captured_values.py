@@ -58,7 +58,7 @@ _OF_ITS_VALUE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CapturedValues:
     """The captured values that a part of a query holds."""
 
     # PostgreSQL's types whose comparison is not simply that of what carries them
@@ -82,16 +82,16 @@ class Held:
         lengths = {meaning.length for meaning in self.meanings}
         return not self.mixed and len(lengths) == 1 and bool({*lengths} - {0, None})
 
-    def beside(self, other: Held) -> Held:
+    def beside(self, other: CapturedValues) -> CapturedValues:
         """Return the content of a value that is one of two."""
         if not other.kinds or not self.kinds:
             return replace(self if self.kinds else other, mixed=True)
-        return Held(
+        return CapturedValues(
             self.kinds | other.kinds, self.nested or other.nested, self.mixed or other.mixed
         )
 
 
-NOTHING = Held()
+NOTHING = CapturedValues()
 
 
 class Holders:
@@ -100,13 +100,13 @@ class Holders:
     def __init__(self, query: exp.Expr, tables: Tables) -> None:
         self._tables = tables
         self._sources = sources_of(query)
-        self._known: dict[int, Held] = {}
+        self._known: dict[int, CapturedValues] = {}
 
     def source(self, column: exp.Column) -> exp.Expr | Scope | None:
         """Return the source of a column: a table, a query, or nothing that is known."""
         return self._sources.get(id(column))
 
-    def of(self, node: exp.Expr | None) -> Held:
+    def of(self, node: exp.Expr | None) -> CapturedValues:
         """Return the content of a part of a query."""
         if node is None:
             return NOTHING
@@ -117,7 +117,7 @@ class Holders:
 
     def _found(  # noqa: C901, PLR0911, PLR0912 - one for each form
         self, node: exp.Expr
-    ) -> Held:
+    ) -> CapturedValues:
         match node:
             case exp.Column():
                 return self._column(node)
@@ -149,7 +149,7 @@ class Holders:
             case _:
                 return NOTHING
 
-    def of_query(self, query: exp.Expr) -> list[Held]:
+    def of_query(self, query: exp.Expr) -> list[CapturedValues]:
         """Return the content of each column of a query."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.SetOperation):
@@ -162,7 +162,7 @@ class Holders:
             return [self.of(item) for item in query.selects]
         return []
 
-    def _either(self, values: list[exp.Expr]) -> Held:
+    def _either(self, values: list[exp.Expr]) -> CapturedValues:
         """Return the content of one of several values; char and text together are text."""
         there = [value for value in values if not isinstance(value, exp.Null)]
         contents = [self.of(value) for value in there]
@@ -170,12 +170,12 @@ class Holders:
             not one.kinds and not is_open(value) for one, value in zip(contents, there, strict=True)
         ):
             return NOTHING
-        merged: Held | None = None
+        merged: CapturedValues | None = None
         for one in contents:
             merged = one if merged is None or merged == one else merged.beside(one)
         return NOTHING if merged is None else merged
 
-    def _collated(self, node: exp.Expr) -> Held:
+    def _collated(self, node: exp.Expr) -> CapturedValues:
         """Return the text of a function of collated texts, with their collation.
 
         See "Collation Support" in PostgreSQL's manual: a function's result has the collation of
@@ -187,9 +187,9 @@ class Holders:
             for name, meaning in self.of(child).kinds
             if (is_text(meaning) or meaning.is_char) and not (meaning.equal and meaning.ordered)
         )
-        return Held(kinds) if kinds else NOTHING
+        return CapturedValues(kinds) if kinds else NOTHING
 
-    def _inside(self, node: exp.Expr) -> Held:
+    def _inside(self, node: exp.Expr) -> CapturedValues:
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
         for child in node.iter_expressions():
             kinds |= self.of(child).kinds
@@ -197,9 +197,9 @@ class Holders:
             kinds = frozenset(
                 (name, list_of(meaning) if meaning.is_list else meaning) for name, meaning in kinds
             )
-        return Held(kinds, nested=True) if kinds else NOTHING
+        return CapturedValues(kinds, nested=True) if kinds else NOTHING
 
-    def _taken_out(self, node: exp.Expr) -> Held:
+    def _taken_out(self, node: exp.Expr) -> CapturedValues:
         """Return the content of an element of a list or a field of a struct."""
         if isinstance(node, exp.Dot):
             return self.of(node.this)
@@ -215,9 +215,9 @@ class Holders:
                     inner = meaning.element
                     kinds |= {(name if inner.is_list else name.removesuffix("[]"), inner)}
                     nested = nested or inner.is_list
-        return Held(kinds, nested=nested) if kinds else NOTHING
+        return CapturedValues(kinds, nested=nested) if kinds else NOTHING
 
-    def _column(self, node: exp.Column) -> Held:
+    def _column(self, node: exp.Column) -> CapturedValues:
         source = self._sources.get(id(node))
         name = node.name.lower()
         if isinstance(source, exp.Table):
@@ -234,12 +234,12 @@ class Holders:
                 merged = merged.beside(content) if merged.kinds else content
         return merged
 
-    def _of_table(self, table: str, column: str) -> Held:
+    def _of_table(self, table: str, column: str) -> CapturedValues:
         kind = self._tables.get(table, {}).get(column)
         meaning = None if kind is None else meaning_of(kind)
         if kind is None or meaning is None:
             return NOTHING
-        return Held(frozenset({(kind.name, meaning)}), nested=kind.element is not None)
+        return CapturedValues(frozenset({(kind.name, meaning)}), nested=kind.element is not None)
 
     def is_varchar(self, node: exp.Expr | None) -> bool:
         """Tell whether a value is a varchar(n), or may be one, from wherever it is handed on."""
@@ -269,7 +269,7 @@ class Holders:
         items = (item for item in query.selects if item.alias_or_name.lower() == name)
         return any(map(self.is_varchar, items))
 
-    def _of_scope(self, scope: Scope, name: str) -> Held:
+    def _of_scope(self, scope: Scope, name: str) -> CapturedValues:
         query = scope.expression
         if isinstance(query, exp.Query):
             names = list(query.named_selects)

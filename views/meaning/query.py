@@ -23,7 +23,7 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql, briefly, shown
-from views.meaning.captured_values import BRANCHES, Held, Holders, branches, is_open
+from views.meaning.captured_values import BRANCHES, CapturedValues, Holders, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.spelled import check_aliases, check_rows, check_spelled
 from views.meaning.types import (
@@ -112,7 +112,7 @@ def meant(
     check_mixed(query, flat, holders)
     check_rows(query)
     check_aliases(query, flat)
-    return _Reader(sql.text, query, holders, key, keys).text() if special else sql.text
+    return _ComparisonCheck(sql.text, query, holders, key, keys).text() if special else sql.text
 
 
 def _qualified(
@@ -199,7 +199,7 @@ def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]
     return text
 
 
-class _Reader:
+class _ComparisonCheck:
     """Looks at the places of one query where values are compared."""
 
     def __init__(
@@ -365,7 +365,7 @@ class _Reader:
                 self._check_other(node, value, *meanings[0])
 
     def _compared_nested(
-        self, node: exp.Expr, values: list[exp.Expr], contents: list[Held]
+        self, node: exp.Expr, values: list[exp.Expr], contents: list[CapturedValues]
     ) -> None:
         """Check compared lists and structs: their inner values have to be of the same types."""
         for value in values:
@@ -389,7 +389,7 @@ class _Reader:
         self,
         node: exp.Expr,
         values: list[exp.Expr],
-        contents: list[Held],
+        contents: list[CapturedValues],
         *,
         order: bool,
         shown: bool,

@@ -25,7 +25,7 @@ from changelog.stack.base.places import is_read_by_all
 from changelog.stack.download.jre import java_home
 from replay.base.sections import warehouse_of
 from views.base.sections import LockOn, Rebuild
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.generations.place import FOLDER
 from views.leases.decide import Lock, Tenure
 from views.leases.leases import described, place_of
@@ -117,7 +117,7 @@ def _look_at_locks(findings: Findings, project: Project) -> None:
 
 def _held(project: Project) -> list[tuple[str, Tenure]]:
     """Return the leases of the project's warehouse that are held."""
-    warehouse = History(warehouse_of(project)).known_identity()
+    warehouse = GenerationHistory(warehouse_of(project)).known_identity()
     if warehouse is None or not LeaseTopic.is_there(
         project.kafka, topic := locks_topic(project.topic_prefix)
     ):

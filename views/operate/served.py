@@ -17,7 +17,7 @@ from views.generations.history import (
     DROPPED,
     FAILED,
     REFUTED,
-    History,
+    GenerationHistory,
     HistoryRow,
     all_proved_at,
     as_served,
@@ -49,7 +49,7 @@ def look_at_views(
     `findings`: gets a line for each view. `plan`: tells which views cannot be built; None where no
     brokers can be asked. `make_served`: gives the sinks of a view.
     """
-    rows = findings.ask("history", History(warehouse_of(project)).rows) or []
+    rows = findings.ask("history", GenerationHistory(warehouse_of(project)).rows) or []
     names = findings.ask("views", lambda: catalog_of(project).names)
     if names is None:
         return

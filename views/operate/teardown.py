@@ -27,7 +27,7 @@ from replay.store.checkpoint import FOLDER as CHECKPOINTS
 from views.base.config import RebuildSettings
 from views.base.failure import explained
 from views.base.progress import Stages
-from views.generations.history import DROPPED, History
+from views.generations.history import DROPPED, GenerationHistory
 from views.generations.history import FOLDER as HISTORY
 from views.generations.lock import locked
 from views.generations.place import FOLDER as LOCKS
@@ -107,7 +107,7 @@ def _kept_by_rebuilds(project: Project) -> list[Part]:
 
 def _names(project: Project) -> list[str]:
     """Return the views that the history knows as built and not dropped, by name."""
-    last = {row.view: row.state for row in History(warehouse_of(project)).rows()}
+    last = {row.view: row.state for row in GenerationHistory(warehouse_of(project)).rows()}
     return sorted(view for view, state in last.items() if state != DROPPED)
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, LockedError, ViewError
 from replay.base.sections import warehouse_of
-from views.generations.history import History, last_states, states_of
+from views.generations.history import GenerationHistory, last_states, states_of
 from views.generations.served import served_of
 from views.generations.staging import newest_staged
-from views.generations.succession import Held, line_of, rollback_target, serving
+from views.generations.succession import SinkGenerations, line_of, rollback_target, serving
 from views.project.catalog import catalog_of
 
 ACTION_S = 300.0
@@ -59,7 +59,9 @@ class Action:
     name: str  # in addresses
     title: str  # for people
     # returns the generation that readers would see, and the words of `rebuild-view`
-    target: Callable[[str, Mapping[str, Held], History], tuple[int | None, tuple[str, ...]]]
+    target: Callable[
+        [str, Mapping[str, SinkGenerations], GenerationHistory], tuple[int | None, tuple[str, ...]]
+    ]
 
     def plan(self, project: Project, view: str) -> Plan:
         """Return the plan of the action, from what serves now.
@@ -68,7 +70,7 @@ class Action:
         """
         spec = catalog_of(project).load(view)
         holdings = served_of(spec, project, None).held()
-        history = History(warehouse_of(project))
+        history = GenerationHistory(warehouse_of(project))
         to, words = self.target(view, holdings, history)
         last = last_states(history.rows([view])).get((view, to or 0))
         true_at = "" if last is None or last.lsn is None else f"true at {last.lsn}"
@@ -84,7 +86,7 @@ class Action:
 
 
 def _back(
-    view: str, holdings: Mapping[str, Held], history: History
+    view: str, holdings: Mapping[str, SinkGenerations], history: GenerationHistory
 ) -> tuple[int | None, tuple[str, ...]]:
     steps = history.steps(view)
     to = rollback_target(list(holdings.values()), states_of(steps), line_of(steps))
@@ -92,7 +94,7 @@ def _back(
 
 
 def _publish(
-    view: str, _: Mapping[str, Held], history: History
+    view: str, _: Mapping[str, SinkGenerations], history: GenerationHistory
 ) -> tuple[int | None, tuple[str, ...]]:
     number = newest_staged(view, history)
     return number, (view, str(number), "--publish")

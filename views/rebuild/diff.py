@@ -18,14 +18,14 @@ from rich.text import Text
 
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
-from views.generations.history import History, HistoryRow
+from views.generations.history import GenerationHistory, HistoryRow
 from views.generations.served import MakeServed, Served, served_of
 from views.generations.staging import newest_staged
 from views.project.spec import ViewSpec
 from views.rebuild.read_back import DELTA, BuiltGeneration, UncomparableError
 from views.rebuild.staged import nothing_staged
 from views.verify.compare.compare import Comparison
-from views.verify.compare.report import Difference
+from views.verify.compare.report import Mismatch
 from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 SAMPLES = 10
@@ -59,7 +59,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class ColumnChanges:
     """How the columns of two generations differ: names with their types."""
 
     added: Mapping[str, str]  # that only the newer one has
@@ -67,7 +67,7 @@ class Columns:
     retyped: Mapping[str, tuple[str, str]]  # that both have, with the type before and after
 
     @classmethod
-    def of(cls, before: Mapping[str, str], after: Mapping[str, str]) -> Columns:
+    def of(cls, before: Mapping[str, str], after: Mapping[str, str]) -> ColumnChanges:
         """Compare names and types of columns."""
         return cls(
             added={name: kind for name, kind in after.items() if name not in before},
@@ -113,7 +113,7 @@ class ViewDiff:
     removed: int  # rows whose key only the one that serves has
     changed: int  # rows of one key that differ in a column that both have
     by_column: Mapping[str, int]  # in how many of these each column differs
-    columns: Columns  # how the columns themselves differ
+    columns: ColumnChanges  # how the columns themselves differ
     samples: Sequence[Sample]  # the first rows of each kind, by key
 
     def to_json(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def diff(
             matched or read back.
         SinkError: the sink does not answer, or does not hold the generation whole.
     """
-    history = History(settings.warehouse)
+    history = GenerationHistory(settings.warehouse)
     served = make_served(spec, settings.project, None)
     number = generation if generation is not None else newest_staged(spec.name, history)
     if number is None:
@@ -233,7 +233,7 @@ def _compared(view: str, sink: str, before: BuiltGeneration, after: BuiltGenerat
             removed=kinds.get("removed", 0),
             changed=kinds.get("changed", 0),
             by_column=compared.columns_that_differ(),
-            columns=Columns.of(before.types, after.types),
+            columns=ColumnChanges.of(before.types, after.types),
             samples=[_sample(row) for row in rows],
         )
 
@@ -254,7 +254,7 @@ def _check_key(
     )
 
 
-def _sample(row: Difference) -> Sample:
+def _sample(row: Mismatch) -> Sample:
     return Sample(
         kind=_KINDS[row.kind],
         key=row.key,

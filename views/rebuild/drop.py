@@ -17,8 +17,8 @@ from replay.spark.files import uri_of
 from views.base.config import RebuildSettings
 from views.base.failure import explained
 from views.base.progress import Stages
-from views.generations.history import DROPPED, History, HistoryRow
-from views.generations.lock import Patience, locked
+from views.generations.history import DROPPED, GenerationHistory, HistoryRow
+from views.generations.lock import LockPatience, locked
 from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.project.catalog import FOLDER, Catalog, catalog_of
@@ -61,7 +61,7 @@ def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
     Raises ViewError: neither the project nor the history knows one of them.
     """
     catalog = catalog_of(settings.project)
-    rows = History(settings.warehouse).rows()
+    rows = GenerationHistory(settings.warehouse).rows()
     return [_found(name, catalog, rows) for name in names]
 
 
@@ -80,10 +80,12 @@ def drop(
         ConfigurationError: the project does not say where one of its sinks is.
         SinkError: a sink does not answer, or a view's name there belongs to somebody else.
     """
-    project, history = settings.project, History(settings.warehouse)
+    project, history = settings.project, GenerationHistory(settings.warehouse)
     place = place_for(settings)
     with locked(
-        place, [dropped.view for dropped in views], Patience.of(settings.runs.wait_seconds, stop)
+        place,
+        [dropped.view for dropped in views],
+        LockPatience.of(settings.runs.wait_seconds, stop),
     ):
         served = [make_served(dropped.spec, project, None) for dropped in views]
         number, of = 0, sum(len(view_served.sinks) for view_served in served)

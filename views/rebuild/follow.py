@@ -30,7 +30,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.generations.lock import Moving, advancing, following
 from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
@@ -46,7 +46,7 @@ from views.rebuild.plan.plan import (
     tables_of,
     unkeyed_of,
 )
-from views.rebuild.rebuild import PASSING, Rebuild, rest
+from views.rebuild.rebuild import PASSING, RebuildRun, rest
 from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.report import Outcome, worst
 from views.rebuild.sealing import Sealer
@@ -94,7 +94,7 @@ def follow(
     stages: Callable[[], Stages],
     stop: Callable[[], bool],
     show: Callable[[Outcome], None],
-    make: Callable[..., Rebuild] = Rebuild,
+    make: Callable[..., RebuildRun] = RebuildRun,
     command: FollowCommand | None = None,
     end_spark: Callable[[], None] = lambda: None,
 ) -> Outcome:
@@ -143,7 +143,7 @@ class _Following:
     stages: Callable[[], Stages]
     stop: Callable[[], bool]
     show: Callable[[Outcome], None]
-    make: Callable[..., Rebuild]
+    make: Callable[..., RebuildRun]
     apart: Apart
     end_spark: Callable[[], None]
     parted: Mapping[str, str] = field(default_factory=dict)  # those, with the reason of each
@@ -237,7 +237,7 @@ class Follower:
         *,
         stages: Callable[[], Stages],
         stop: Callable[[], bool],
-        make: Callable[..., Rebuild],
+        make: Callable[..., RebuildRun],
         moving: Moving | None = None,
         make_served: MakeServed = served_of,
     ) -> None:
@@ -381,7 +381,7 @@ class Follower:
             if number in {None, last_serving}:
                 continue
             self._resident.forget()
-            rows = History(self._settings.warehouse).rows([spec.name], generation=number)
+            rows = GenerationHistory(self._settings.warehouse).rows([spec.name], generation=number)
             declared = next((row.declaration for row in reversed(rows) if row.declaration), None)
             since = f"generation {number}"
             if declared is not None and changed_declaration(declared, spec, since=since):

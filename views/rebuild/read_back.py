@@ -15,7 +15,7 @@ from changelog.contract.base.errors import ChangelogError, SinkError
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.address import Address
 from views.base.config import VerifyMode
-from views.generations.history import History, HistoryRow, as_built
+from views.generations.history import GenerationHistory, HistoryRow, as_built
 from views.generations.served import Served
 from views.verify.compare.compare import rows_hash
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
@@ -121,7 +121,7 @@ def check_whole(served: Served, sink: str, generation: int, rows: Sequence[Histo
 
 def check_all_whole(
     targets: Iterable[tuple[Served, int]],
-    history: History,
+    history: GenerationHistory,
     verify: VerifyMode,
     steps: Steps = UNSEEN,
 ) -> None:

@@ -34,14 +34,14 @@ from views.base.progress import Stages
 from views.generations.generation import Generation
 from views.generations.history import FAILED, REFUTED
 from views.generations.lock import (
+    LockPatience,
     Moving,
-    Patience,
     building,
     locked,
     others_of,
     reserve,
 )
-from views.generations.place import Place, place_for
+from views.generations.place import LockPlace, place_for
 from views.generations.served import MakeServed, Unanswered, peers_of, served_of
 from views.generations.succession import next_generation, serving
 from views.generations.swap import HalfPublishedError, settle
@@ -54,12 +54,12 @@ from views.rebuild.plan.plannable import Plannable, plannable
 from views.rebuild.resident import Resident
 from views.rebuild.result.report import Outcome, ViewResult
 from views.rebuild.run.forward import Forward, needs_rows, standing
-from views.rebuild.run.proof import Proof
+from views.rebuild.run.proof import RunProof
 from views.rebuild.run.publication import Brought, Publication
 from views.rebuild.run.rows import Rows
-from views.rebuild.run.run import Run, only_warned
+from views.rebuild.run.run import RunContext, only_warned
 from views.rebuild.run.spark_tasks import told_tasks
-from views.rebuild.takeover import Base
+from views.rebuild.takeover import UnpublishedBase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("changelog.views")
 
 
-class Rebuild:
+class RebuildRun:
     """One run of `rebuild-view`."""
 
     def __init__(
@@ -79,8 +79,8 @@ class Rebuild:
         stop: Callable[[], bool] = lambda: False,
         resident: Resident | None = None,
         moving: Moving | None = None,
-        place: Place | None = None,
-        bases: Mapping[str, Base] | None = None,
+        place: LockPlace | None = None,
+        bases: Mapping[str, UnpublishedBase] | None = None,
     ) -> None:
         """Store the parts of a run.
 
@@ -90,7 +90,7 @@ class Rebuild:
         view the unpublished generation that is brought to the newest frontier; None where new ones
         are made and published.
         """
-        self._run = Run(
+        self._run = RunContext(
             settings=settings,
             stages=stages,
             make_served=make_served,
@@ -101,7 +101,7 @@ class Rebuild:
             bases=bases,
         )
         self._forward = Forward(self._run)
-        self._proof = Proof(self._run)
+        self._proof = RunProof(self._run)
         self._publication = Publication(self._run, self._brought)
         self._resident = resident
         self._alone = False
@@ -122,7 +122,7 @@ class Rebuild:
         self._alone = goes_back or settings.source is Source.REFRESH
         place = self._run.place
         self._run.moving = Moving(place, names, self._run.stop)
-        patience = Patience.of(settings.runs.wait_seconds, self._run.stop)
+        patience = LockPatience.of(settings.runs.wait_seconds, self._run.stop)
         with (locked if self._alone else building)(place, names, patience):
             return attempted(lambda: self.run_locked(specs), self._run.stop)
 
@@ -326,11 +326,14 @@ class Rebuild:
         Rows(self._run, self._forward).build(spark, certifier, replay, builds)
 
     def _brought(
-        self, settings: RebuildSettings, bases: Mapping[str, Base], specs: Sequence[ViewSpec]
+        self,
+        settings: RebuildSettings,
+        bases: Mapping[str, UnpublishedBase],
+        specs: Sequence[ViewSpec],
     ) -> Brought:
         """Bring unpublished generations to the newest frontier by a run of its own."""
         run = self._run
-        again = Rebuild(
+        again = RebuildRun(
             settings,
             run.stages,
             make_served=run.make_served,

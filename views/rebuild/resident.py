@@ -47,7 +47,7 @@ from views.generations.history import (
     REFUTED,
     UNCHANGED,
     UNCHANGED_EVERY,
-    History,
+    GenerationHistory,
     unchanged_at,
 )
 from views.project.lineage import KeyLineage, Untraceable, trace
@@ -596,7 +596,7 @@ class Resident:
             return
         with stages.stage("record", "write the history"):
             try:
-                history = History(self._settings.warehouse)
+                history = GenerationHistory(self._settings.warehouse)
                 rows = [
                     result.to_history(PUBLISHED if view.error is None else REFUTED, self._run)
                     for view, result in due

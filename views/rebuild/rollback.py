@@ -14,9 +14,9 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.progress.steps import Steps
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
-from views.generations.history import PUBLISHED, History, HistoryRow, as_built, states_of
-from views.generations.lock import Patience, locked, others_of
-from views.generations.place import Place, place_for
+from views.generations.history import PUBLISHED, GenerationHistory, HistoryRow, as_built, states_of
+from views.generations.lock import LockPatience, locked, others_of
+from views.generations.place import LockPlace, place_for
 from views.generations.served import MakeServed, Peers, Served, peers_of, served_of
 from views.generations.succession import line_of, rollback_targets, serving, went_back_from
 from views.generations.swap import settle, swap
@@ -34,7 +34,7 @@ class RolledBackError(ChangelogError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _RollbackTarget:
     """The generation that a view goes back to, as it was `built`; `before` serves until now.
 
     Where it is done, the generation serves and is on record.
@@ -71,10 +71,10 @@ def roll_back(
         RolledBackError: a view was rolled back last, and no number says that it is meant again.
         SinkError: a sink has more or fewer rows of one than were written.
     """
-    history = History(settings.warehouse)
+    history = GenerationHistory(settings.warehouse)
     place = place_for(settings)
     with locked(
-        place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
+        place, [spec.name for spec in specs], LockPatience.of(settings.runs.wait_seconds, stop)
     ):
         servings = [make_served(spec, settings.project, None) for spec in specs]
         with stages.looking("what serves now"):
@@ -102,13 +102,13 @@ def roll_back(
 
 def _target(
     served: Served,
-    history: History,
+    history: GenerationHistory,
     generation: int | None,
-    place: Place,
+    place: LockPlace,
     *,
     steps: Steps,
     peers: Peers,
-) -> _Target:
+) -> _RollbackTarget:
     """Return the generation that a view goes back to.
 
     Of a rollback that was cut off this is the one that sinks serve already.
@@ -121,7 +121,7 @@ def _target(
     before = line[-1] if line else max(one.published or 0 for one in generations)
     current = serving(generations)
     if generation is not None and generation == current == before:
-        return _Target(served, generation, as_built(rows, generation), before)
+        return _RollbackTarget(served, generation, as_built(rows, generation), before)
     targets = rollback_targets(generations, states_of(states), line)
     if not targets or generation not in {None, *targets}:
         which = "older generation" if generation is None else f"generation {generation}"
@@ -136,10 +136,10 @@ def _target(
             hint=f"`rebuild-view {served.view} {target} --rollback` goes further back",
         )
     target = target if generation is None else generation
-    return _Target(served, target, as_built(rows, target), before)
+    return _RollbackTarget(served, target, as_built(rows, target), before)
 
 
-def _row(target: _Target, spec: ViewSpec) -> HistoryRow:
+def _row(target: _RollbackTarget, spec: ViewSpec) -> HistoryRow:
     """Return the record: the generation as it was built and proved last, and the move."""
     built = target.built
     if target.is_done and built is not None:

@@ -22,7 +22,7 @@ from replay.spark.session import is_started, session
 from replay.store.advancer import Advancer
 from views.base.config import RebuildSettings, VerifyMode
 from views.generations.lock import advancing
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.generations.sweep import sweep
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import logs_of, store_of
@@ -38,7 +38,9 @@ HOURLY_S = 3600.0
 class Sealer:
     """Brings the checkpoints of some views' tables forward; a context manager."""
 
-    def __init__(self, specs: Sequence[ViewSpec], settings: RebuildSettings, place: Place) -> None:
+    def __init__(
+        self, specs: Sequence[ViewSpec], settings: RebuildSettings, place: LockPlace
+    ) -> None:
         self._specs, self._settings, self._place = specs, settings, place
         # There are no checkpoints of others' logs.
         self._is_needed = not logs_of(specs, settings)

@@ -17,9 +17,9 @@ from changelog.runtime.progress.steps import Steps
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import explained
 from views.base.progress import Stages
-from views.generations.history import PUBLISHED, History, HistoryRow
-from views.generations.lock import Patience, locked, others_of
-from views.generations.place import Place, place_for
+from views.generations.history import PUBLISHED, GenerationHistory, HistoryRow
+from views.generations.lock import LockPatience, locked, others_of
+from views.generations.place import LockPlace, place_for
 from views.generations.served import MakeServed, Peers, Served, peers_of, served_of
 from views.generations.staging import NothingStagedError, take_away
 from views.generations.succession import staged
@@ -36,7 +36,7 @@ class UnverifiedError(ChangelogError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _StagedTarget:
     """The generation of a view that is to be published; `before` served until now."""
 
     spec: ViewSpec
@@ -67,10 +67,10 @@ def publish_staged(
         UnverifiedError: one was not verified.
         SinkError: a sink does not hold it whole, or does not move; the others are moved back.
     """
-    history = History(settings.warehouse)
+    history = GenerationHistory(settings.warehouse)
     place = place_for(settings)
     with locked(
-        place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
+        place, [spec.name for spec in specs], LockPatience.of(settings.runs.wait_seconds, stop)
     ):
         with stages.stage("settle", "what is staged"):
             view_servings = [(spec, make_served(spec, settings.project, None)) for spec in specs]
@@ -117,11 +117,11 @@ def abort_staged(
     Raises LockedError: another run works on one of them; NothingStagedError: of one nothing is
     staged.
     """
-    history = History(settings.warehouse)
+    history = GenerationHistory(settings.warehouse)
     gone = {}
     place = place_for(settings)
     with locked(
-        place, [spec.name for spec in specs], Patience.of(settings.runs.wait_seconds, stop)
+        place, [spec.name for spec in specs], LockPatience.of(settings.runs.wait_seconds, stop)
     ):
         servings = [make_served(spec, settings.project, None) for spec in specs]
         steps = stages.steps(_sinks(servings))
@@ -148,13 +148,13 @@ def nothing_staged(view: str) -> NothingStagedError:
 def _target(
     spec: ViewSpec,
     served: Served,
-    history: History,
+    history: GenerationHistory,
     generation: int | None,
-    place: Place,
+    place: LockPlace,
     *,
     steps: Steps,
     peers: Peers,
-) -> _Target:
+) -> _StagedTarget:
     waiting = staged(history.states(spec.name))
     finished = settle(served, history, others_of(place, spec.name, builds=True), steps, peers)
     is_done = finished is not None and finished in waiting
@@ -168,14 +168,14 @@ def _target(
         )
     *_, row = history.rows([spec.name], generation=number)
     serving = [generations.published for generations in served.held_without_listing(steps).values()]
-    return _Target(spec, served, row, max((n for n in serving if n), default=None), is_done)
+    return _StagedTarget(spec, served, row, max((n for n in serving if n), default=None), is_done)
 
 
 def _sinks(servings: Iterable[Served]) -> int:
     return sum(len(served.sinks) for served in servings)
 
 
-def _require_verified(targets: Sequence[_Target]) -> None:
+def _require_verified(targets: Sequence[_StagedTarget]) -> None:
     for target in targets:
         row = target.row
         # Of a view in Python the inputs are verified: reports without a verdict of their own.
@@ -187,7 +187,9 @@ def _require_verified(targets: Sequence[_Target]) -> None:
             )
 
 
-def _noted_together(targets: Sequence[_Target], history: History) -> list[_Target]:
+def _noted_together(
+    targets: Sequence[_StagedTarget], history: GenerationHistory
+) -> list[_StagedTarget]:
     """Put on record which generations move together: the next run then ends what is cut off."""
     together = {target.spec.name: target.row.generation for target in targets}
     if len(together) < 2:  # noqa: PLR2004 - one moves alone
@@ -198,7 +200,7 @@ def _noted_together(targets: Sequence[_Target], history: History) -> list[_Targe
     return noted
 
 
-def _record(targets: Sequence[_Target], history: History, seconds: float) -> None:
+def _record(targets: Sequence[_StagedTarget], history: GenerationHistory, seconds: float) -> None:
     rows = []
     for target in targets:
         before = target.before
@@ -215,7 +217,9 @@ def _record(targets: Sequence[_Target], history: History, seconds: float) -> Non
         log.warning("published, but not recorded: %s", error)  # the next run adds it
 
 
-def _retire(targets: Sequence[_Target], history: History, keep: int, steps: Steps) -> None:
+def _retire(
+    targets: Sequence[_StagedTarget], history: GenerationHistory, keep: int, steps: Steps
+) -> None:
     for target in targets:
         try:
             retire(target.served, history, previous=target.before, keep=keep, steps=steps)

@@ -19,7 +19,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from replay.base.record_place import cut_of
 from views.base.config import RebuildSettings
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.generations.succession import serving
 from views.rebuild.one_view.delta import forward_sinks, position_of
 from views.rebuild.one_view.view_build import ViewBuild
@@ -31,7 +31,7 @@ _SHORT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class UnpublishedBase:
     """An unpublished generation that is brought forward."""
 
     generation: int  # its number
@@ -43,7 +43,7 @@ class Takeover:
     """Brings unpublished generations to where readers are."""
 
     settings: RebuildSettings  # of the run
-    history: History  # knows the frontiers of generations that never went forward
+    history: GenerationHistory  # knows the frontiers of generations that never went forward
     # brings some views' generations to the newest frontier
     move: Callable[[Sequence[ViewBuild]], None]
 

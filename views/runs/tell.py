@@ -31,7 +31,7 @@ from changelog.runtime.edge import one_line
 from changelog.runtime.tls_trust import authorities
 from views.base.config import RebuildSettings
 from views.base.sections import Runs, Told
-from views.generations.history import PUBLISHED, History, HistoryRow
+from views.generations.history import PUBLISHED, GenerationHistory, HistoryRow
 from views.rebuild.result.report import Outcome, ViewResult
 
 log = logging.getLogger("changelog.views")
@@ -139,7 +139,7 @@ def _passes(error: BaseException) -> bool:
 def _measured(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
     published = {
         row.view: row
-        for row in History(warehouse).rows([view["view"] for view in run["views"]])
+        for row in GenerationHistory(warehouse).rows([view["view"] for view in run["views"]])
         if row.state == PUBLISHED
     }
     metrics = RunMetrics(run, published)

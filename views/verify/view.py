@@ -32,14 +32,14 @@ from views.verify.compare.compare import (
     rows_hash,
 )
 from views.verify.compare.evidence import Evidence
-from views.verify.compare.left_out import LeftOut, take_left_out
-from views.verify.compare.report import Difference, VerifyReport
+from views.verify.compare.left_out import LeftOutRows, take_left_out
+from views.verify.compare.report import Mismatch, VerifyReport
 from views.verify.kept.resident import ResidentStates
 from views.verify.log.states import Taken
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState, infinite
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row
 from views.verify.served.served import read_served, take_sent
-from views.verify.sql.bags import Bag
+from views.verify.sql.bags import BagPlaces
 from views.verify.sql.evaluate import (
     Evaluated,
     Keys,
@@ -56,7 +56,7 @@ Mode = Literal["full", "changed", "sample"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRows:
     """Rows of some keys that are about to be sent to the sinks of a view."""
 
     rows: pa.Table  # the view's columns
@@ -78,7 +78,9 @@ class VerifyRequest:
     # names of its columns and Spark's simple names of their types
     schema: tuple[tuple[str, str], ...]
     address: Address | None  # where the generation is served; None for what is sent
-    sent: Sent | None = None  # rows of some keys, to verify these alone before any sink has them
+    sent: SentRows | None = (
+        None  # rows of some keys, to verify these alone before any sink has them
+    )
     # `full`; `changed` for the same from what is kept of earlier proofs, where there is such;
     # `sample` for a part of the keys and the counts
     mode: Mode = "full"
@@ -162,7 +164,7 @@ class _Verification:
         self._columns = [(name, parse_type(text)) for name, text in request.schema]
         self._taken: dict[TableName, Taken] = {}
         self._served = 0
-        self._left_out = LeftOut()
+        self._left_out = LeftOutRows()
         self._hash: str | None = None
 
     def sql_view(self, sql: str) -> VerifyReport:
@@ -218,7 +220,7 @@ class _Verification:
     def python_view(self) -> VerifyReport:
         """Compare the states that a Python view was given; its own rows cannot be recomputed."""
         notes = ["a view in Python cannot be recomputed from SQL: only its inputs are compared"]
-        mismatches, expected, differences = 0, 0, list[Difference]()
+        mismatches, expected, differences = 0, 0, list[Mismatch]()
         for table in self._request.tables:
             address = self._request.states.get(table)
             if address is None:
@@ -285,16 +287,16 @@ class _Verification:
         with self._stages.of("served"):
             self._served += read_served(self._database, name, address, columns, key)
 
-    def _taken_away(self, address: Address | None) -> LeftOut:
+    def _taken_away(self, address: Address | None) -> LeftOutRows:
         """Take what the sink says that it goes without from what must be there."""
         if address is None:
-            return LeftOut()
+            return LeftOutRows()
         return take_left_out(
             self._database, address, self._columns, self._request.key,
             at_most=self._request.left_out_at_most,
         )  # fmt: skip
 
-    def _order(self, table: str, bags: Mapping[str, Bag]) -> None:
+    def _order(self, table: str, bags: Mapping[str, BagPlaces]) -> None:
         """Put the lists of a table in order that Spark collected in any."""
         kinds = dict(self._columns)
         for name in bags:
@@ -361,8 +363,8 @@ class _Verification:
         ]
 
     def _located(
-        self, differing: Sequence[Difference], states: Sequence[TableState]
-    ) -> list[Difference]:
+        self, differing: Sequence[Mismatch], states: Sequence[TableState]
+    ) -> list[Mismatch]:
         """Add the place on the log where a row comes from one record of one table."""
         whole = [
             state for state in states if len(states) == 1 and state.key == self._request.key
@@ -388,7 +390,7 @@ class _Verification:
         verified: bool | None,
         rows_expected: int,
         mismatches: int,
-        differences: Sequence[Difference],
+        differences: Sequence[Mismatch],
         notes: Sequence[str],
         ranges: Sequence[Mapping[str, object]],
     ) -> VerifyReport:

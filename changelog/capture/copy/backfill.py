@@ -32,7 +32,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
+from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, WorkerServers
 from changelog.capture.copy.table_task import TableTask
 from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import CopyWorkers
@@ -497,7 +497,7 @@ class Backfill:
         if self._workers is None:
             settings = self._environment.settings
             count = settings.capture.snapshot_workers
-            servers = Servers(
+            servers = WorkerServers(
                 settings.postgres,
                 settings.kafka,
                 settings.capture.producer,

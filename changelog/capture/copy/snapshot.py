@@ -78,7 +78,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class WorkerServers:
     """Servers of a worker: the source it reads, and the brokers it writes to."""
 
     dsn: str = field(repr=False)  # the source
@@ -97,10 +97,10 @@ class Copied:
     records: int = 0  # those without
 
 
-class Copier:
+class ChunkCopier:
     """Copies chunks, one segment after another."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: WorkerServers) -> None:
         """Prepare; connects when there is something to do."""
         self._servers = servers
         self._producer: LogProducer | None = None

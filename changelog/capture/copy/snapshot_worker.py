@@ -6,11 +6,11 @@ A worker left behind would go on writing rows of a snapshot that is no longer th
 
 from __future__ import annotations
 
-from changelog.capture.copy.snapshot import Copied, Copier, CopyJob, Segment, Servers
+from changelog.capture.copy.snapshot import ChunkCopier, Copied, CopyJob, Segment, WorkerServers
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.process import child
 
-Request = Servers | Segment | CopyJob | None
+Request = WorkerServers | Segment | CopyJob | None
 """The servers come first; None ends a segment."""
 
 Reply = Copied | ChangelogError | None
@@ -18,11 +18,11 @@ Reply = Copied | ChangelogError | None
 
 def main() -> None:
     """Serve until the input ends."""
-    copier: Copier | None = None
+    copier: ChunkCopier | None = None
     request: Request
     for request in child.requests():
-        if isinstance(request, Servers):
-            copier = Copier(request)
+        if isinstance(request, WorkerServers):
+            copier = ChunkCopier(request)
             continue
         assert copier is not None  # noqa: S101 - the servers come first
         try:
@@ -33,7 +33,7 @@ def main() -> None:
         child.answer(reply)
 
 
-def _answered(copier: Copier, request: Segment | CopyJob | None) -> Reply:
+def _answered(copier: ChunkCopier, request: Segment | CopyJob | None) -> Reply:
     match request:
         case Segment():
             copier.begin(request)

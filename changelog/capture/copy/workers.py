@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, Servers
+from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, WorkerServers
 from changelog.capture.copy.snapshot_worker import Reply, Request
 from changelog.capture.state.policy import TABLE_ERRORS
 from changelog.contract.base.errors import ChangelogError
@@ -28,7 +28,7 @@ OnFailed = Callable[[CopyJob, ChangelogError], None]
 class CopyWorkers:
     """Worker processes, one for each thread that hands out chunks."""
 
-    def __init__(self, servers: Servers, workers: int) -> None:
+    def __init__(self, servers: WorkerServers, workers: int) -> None:
         """Start the processes; they import what they need while the caller goes on."""
         self._all = [_Worker(_numbered(servers, number)) for number in range(workers)]
         self._free = list(self._all)
@@ -110,7 +110,7 @@ def worker_id(transactional_id: str, number: int) -> str:
     return f"{transactional_id}.{number}"
 
 
-def _numbered(servers: Servers, number: int) -> Servers:
+def _numbered(servers: WorkerServers, number: int) -> WorkerServers:
     """Return a worker a transactional id of its own, where there is one."""
     if not servers.transactional_id:
         return servers
@@ -120,7 +120,7 @@ def _numbered(servers: Servers, number: int) -> Servers:
 class _Worker:
     """A process that copies rows of tables."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: WorkerServers) -> None:
         self._segment = 0
         self._child = Child(
             "changelog.capture.copy.snapshot_worker",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.loop.frontiers import StreamPlace
-from changelog.capture.loop.schedule import Schedule
+from changelog.capture.loop.schedule import FrontierSchedule
 from changelog.capture.loop.signals import Signals
 from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.catalogue_watch import CatalogueWatch
@@ -36,7 +36,7 @@ from changelog.source.tables.ddl import DDL_PREFIX
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Intake:
+class StreamIntake:
     """Takes payloads, writes their records, and tells the other parts what the stream says."""
 
     attempt: Attempt
@@ -50,7 +50,7 @@ class Intake:
     backfill: Backfill
     watch: CatalogueWatch
     signals: Signals
-    schedule: Schedule  # told where a frontier may stand
+    schedule: FrontierSchedule  # told where a frontier may stand
     _described: tuple[int, ...] = field(init=False, default=())
 
     def take(self, payloads: Texts) -> None:

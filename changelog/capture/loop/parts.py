@@ -12,8 +12,8 @@ from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.loop.attempt_start import AttemptStart
 from changelog.capture.loop.frontiers import Frontiers, FrontierWriter, Stream, StreamPlace
 from changelog.capture.loop.heartbeat import Heartbeat
-from changelog.capture.loop.intake import Intake
-from changelog.capture.loop.schedule import Pause, Schedule
+from changelog.capture.loop.intake import StreamIntake
+from changelog.capture.loop.schedule import FrontierSchedule, StreamPause
 from changelog.capture.loop.schema_watch import SchemaWatch
 from changelog.capture.loop.signals import Signals
 from changelog.capture.loop.streaming import StreamLoop
@@ -99,13 +99,13 @@ class Parts:
             sequences=self._sequences(),
             signals=signals,
         )
-        pause = Pause(
+        pause = StreamPause(
             attempt=attempt, stream=stream, signals=signals, frontiers=frontiers, backfill=backfill
         )
-        schedule = Schedule(
+        schedule = FrontierSchedule(
             attempt=attempt, stream=stream, signals=signals, frontiers=frontiers, pause=pause
         )
-        intake = Intake(
+        intake = StreamIntake(
             attempt=attempt,
             place=place,
             assembler=assembler,

@@ -31,7 +31,7 @@ class StopInPauseError(Exception):
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Pause:
+class StreamPause:
     """Holds the stream at a frontier while a signal asks for that."""
 
     attempt: Attempt
@@ -90,14 +90,14 @@ class Pause:
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Schedule:
+class FrontierSchedule:
     """Has frontiers written at most once an interval, between two transactions."""
 
     attempt: Attempt
     stream: Stream
     signals: Signals
     frontiers: Frontiers
-    pause: Pause
+    pause: StreamPause
     _next_at: float = field(init=False, default_factory=time.monotonic)
 
     def advance(self, *, idle: bool = False) -> None:

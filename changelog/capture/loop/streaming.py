@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from changelog.capture.copy.backfill import Backfill
 from changelog.capture.loop.frontiers import Stream
 from changelog.capture.loop.heartbeat import Heartbeat
-from changelog.capture.loop.intake import Intake
-from changelog.capture.loop.schedule import POLL_S, Schedule, StopInPauseError
+from changelog.capture.loop.intake import StreamIntake
+from changelog.capture.loop.schedule import POLL_S, FrontierSchedule, StopInPauseError
 from changelog.capture.loop.schema_watch import SchemaWatch
 from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.environment import Environment
@@ -39,8 +39,8 @@ class StreamLoop:
 
     attempt: Attempt
     stream: Stream
-    intake: Intake
-    schedule: Schedule
+    intake: StreamIntake
+    schedule: FrontierSchedule
     roster: Roster  # looks for tables that come and go
     schemas: SchemaWatch | None  # looks for lost schemas; None where there is no registry
     backfill: Backfill  # copies tables between segments of the stream

@@ -39,7 +39,7 @@ class NewTablesError(LookAgainError):
     """Tables appeared that are wanted and can be captured: a new attempt takes them."""
 
 
-class Tables(Protocol):
+class RosterListener(Protocol):
     """Handles tables that are added, removed or excluded while capture runs."""
 
     def leave(self, table: TableName, why: str) -> None:
@@ -58,7 +58,7 @@ class Roster:
     def __init__(
         self,
         environment: Environment,
-        tables: Tables,
+        tables: RosterListener,
         newcomers: Newcomers,
         *,
         start_s: float,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from changelog.native.columns import SCHEMA, FieldKind, IntakeNews, Outcome, RowColumn, RowField
+from changelog.native.columns import SCHEMA, FieldKind, IntakeNews, ReadOutcome, RowColumn, RowField
 from changelog.native.compiled import library
 from changelog.native.compiled.client import client_error, opened
 from changelog.native.compiled.library import ffi, lib
@@ -88,8 +88,8 @@ class Intake:
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
         news = self._news
         lib.intake_poll(self._raw, timeout_ms, most_bytes, news)
-        outcome = Outcome(news.outcome)
-        if outcome is Outcome.NO_MEMORY:
+        outcome = ReadOutcome(news.outcome)
+        if outcome is ReadOutcome.NO_MEMORY:
             raise MemoryError
         reason = library.text(news.said)
         return IntakeNews(

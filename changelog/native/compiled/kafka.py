@@ -16,8 +16,8 @@ from changelog.contract.base.headers import Headers
 from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load, opened
 from changelog.native.compiled.library import ffi, lib, text
 from changelog.native.loads import (
+    BatchLimits,
     BatchNews,
-    Limits,
     Slice,
 )
 from changelog.native.records import (
@@ -209,7 +209,7 @@ class BatchReader:
         raw = lib.batch_reader_slices(self._raw)
         return not any(raw[n].is_open for n in range(len(self._slices)))
 
-    def poll(self, into: protocols.Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
+    def poll(self, into: protocols.Batch, until: BatchLimits, *, timeout_ms: int) -> BatchNews:
         limits, news = self._limits, self._news
         limits.records, limits.bytes, limits.timeout_ms = until.records, until.bytes, timeout_ms
         limits.before_ms = -1 if until.before_ms is None else until.before_ms

@@ -16,9 +16,9 @@ from changelog.contract.base.position import POSITION_BYTES
 from changelog.native.columns import (
     NO_PLACE,
     SCHEMA,
-    Fault,
     IntakeNews,
-    Outcome,
+    ReadOutcome,
+    RecordFault,
     RowColumn,
     RowField,
 )
@@ -47,13 +47,13 @@ class RecordColumns:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
-        place, fault = _place_of(headers), Fault.SOUND
+        place, fault = _place_of(headers), RecordFault.SOUND
         if key is None:
-            fault, key = Fault.NO_KEY, f"{partition}:{offset}".encode()  # one of its own
+            fault, key = RecordFault.NO_KEY, f"{partition}:{offset}".encode()  # one of its own
         elif not key.startswith(self._prefix):
-            fault = Fault.OTHER_KEY
+            fault = RecordFault.OTHER_KEY
         elif place is None:
-            fault = Fault.NO_PLACE
+            fault = RecordFault.NO_PLACE
         order = NO_PLACE if fault or place is None else _PLACE.unpack(place)
         bucket = self.raw[crc32(key) % len(self.raw)]
         bucket.append((partition, offset, *order, key, value, int(fault)))
@@ -107,16 +107,16 @@ class Intake:
             if closed and self._open:
                 # What comes behind an end is not wanted.
                 self._consumer.pause([TopicPartition(self._topic, part) for part in closed])
-        return IntakeNews(added, len(self._open), Outcome.OK)
+        return IntakeNews(added, len(self._open), ReadOutcome.OK)
 
     def _take(self, message: Message) -> IntakeNews:
         error, part, offset = message.error(), message.partition() or 0, message.offset() or 0
-        nothing = IntakeNews(0, 0, Outcome.OK, part, offset)
+        nothing = IntakeNews(0, 0, ReadOutcome.OK, part, offset)
         if error is not None and error.code() in _CONNECTS_AGAIN:
             return nothing
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             return nothing._replace(
-                outcome=Outcome.REFUSED, error=error.code(), message=error.str() or ""
+                outcome=ReadOutcome.REFUSED, error=error.code(), message=error.str() or ""
             )
         end = self._open.get(part)
         if end is None or offset >= end:
@@ -124,7 +124,7 @@ class Intake:
             return nothing
         if error is not None or offset < self._next[part]:
             is_short = error is not None
-            return nothing._replace(outcome=Outcome.SHORT if is_short else Outcome.DISORDER)
+            return nothing._replace(outcome=ReadOutcome.SHORT if is_short else ReadOutcome.DISORDER)
         headers = cast(_Headers, message.headers() or ())
         self._into.add(part, offset, _bytes(message.key()), _bytes(message.value()), headers)
         self._next[part] = offset + 1

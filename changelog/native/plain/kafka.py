@@ -13,9 +13,9 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.kafka.messages import MessageBatches
 from changelog.native.loads import (
+    BatchLimits,
     BatchNews,
     BatchRecord,
-    Limits,
     Slice,
 )
 from changelog.native.records import (
@@ -188,7 +188,7 @@ class BatchReader:
     def is_done(self) -> bool:
         return not self._open
 
-    def poll(self, into: protocols.Batch, until: Limits, *, timeout_ms: int) -> BatchNews:
+    def poll(self, into: protocols.Batch, until: BatchLimits, *, timeout_ms: int) -> BatchNews:
         deadline, before = time.monotonic() + timeout_ms / 1000, len(into)
         news = BatchNews(0, 0)
         while (
@@ -219,7 +219,7 @@ class BatchReader:
         if end is not None and (message.offset() or 0) >= end:
             self._open.discard(at)
 
-    def _take(self, message: Message, into: protocols.Batch, until: Limits) -> None:
+    def _take(self, message: Message, into: protocols.Batch, until: BatchLimits) -> None:
         at = message.topic() or "", message.partition() or 0
         offset, (_, timestamp) = message.offset() or 0, message.timestamp()
         if at not in self._open or offset < self._slices[at].next:

@@ -10,7 +10,7 @@ import pytest
 from changelog.config import load_project
 from replay.base.sections import warehouse_of
 from views import cli
-from views.generations.history import DROPPED, PUBLISHED, REFUTED, History, HistoryRow
+from views.generations.history import DROPPED, PUBLISHED, REFUTED, GenerationHistory, HistoryRow
 from views.scaffold.cli import write_project
 
 
@@ -84,7 +84,7 @@ def test_views_are_listed_without_any_server(run) -> None:
 
 def test_what_was_refuted_while_it_serves_is_listed_so(run, tmp_path) -> None:
     served = HistoryRow(view="orders_per_customer", generation=4, state=PUBLISHED, lsn="0/1")
-    history = History(warehouse_of(load_project(tmp_path / "p", needs=[])))
+    history = GenerationHistory(warehouse_of(load_project(tmp_path / "p", needs=[])))
     history.append([served, served.again(state=REFUTED, verified=False)])
     assert json.loads(run("--list", "--json")[1])["refuted"]
     assert "refuted: 4, LSN 0/1" in " ".join(run("--list")[2].split())
@@ -93,7 +93,7 @@ def test_what_was_refuted_while_it_serves_is_listed_so(run, tmp_path) -> None:
 def test_what_serves_without_a_file_is_named_by_the_list(run, tmp_path) -> None:
     row = HistoryRow(view="before", generation=4, state=PUBLISHED, lsn="0/1", sinks=("search",))
     gone = replace(row, view="gone")
-    history = History(warehouse_of(load_project(tmp_path / "p", needs=[])))
+    history = GenerationHistory(warehouse_of(load_project(tmp_path / "p", needs=[])))
     history.append([row, gone, gone.again(state=DROPPED)])
     code, out, err = run("--list", "--json")
     assert (code, json.loads(out)["generation"]) == (0, None)

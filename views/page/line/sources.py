@@ -14,7 +14,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.edge import one_line
 from replay.base.sections import warehouse_of
 from views.base.sections import Schedule
-from views.generations.history import History, HistoryRow
+from views.generations.history import GenerationHistory, HistoryRow
 from views.generations.served import served_of
 from views.operate.other_commands import Answer, ask_one
 from views.page.line.looking import WAIT_S, Look, Seen, look_at
@@ -207,7 +207,7 @@ class Sources:
 
     def _rows(self) -> Sequence[HistoryRow]:
         """Read the history, if it has new rows."""
-        history = History(warehouse_of(self.project()))
+        history = GenerationHistory(warehouse_of(self.project()))
         version = history.version()
         if self._kept is None or self._kept[0] != version:
             self._kept = (version, history.rows())

@@ -22,8 +22,8 @@ from replay.cut.cut import Cut, recheck
 from replay.declared.follow import FollowedLog
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
-from replay.store.increment import Held, read_increment, read_states
-from replay.store.stored import Stored, StoredRecords
+from replay.store.increment import HeldTables, read_increment, read_states
+from replay.store.stored import StoredRecords, StoredStates
 from replay.verdict.verdict import Verdict, together
 from views.rebuild.local.newest import Newest
 from views.rebuild.local.table import LocalTable
@@ -50,7 +50,7 @@ class HeldLogs:
     """The positions in the logs of a follower's tables."""
 
     record: FrontierRecord  # the frontier that names all
-    captured: tuple[Held, ...]  # the tables of each capture
+    captured: tuple[HeldTables, ...]  # the tables of each capture
     declared: Mapping[TableName, FollowedLog]  # the logs of other programs
 
     @property
@@ -134,7 +134,7 @@ class OpenedLogs:
             VerdictError: its log cannot give them any more.
             ChangelogError: its log cannot be read.
         """
-        stored = self.states if isinstance(self.states, Stored) else None
+        stored = self.states if isinstance(self.states, StoredStates) else None
         if stored is not None:
             layers = stored.records(table).checkpoint.layers
             count = sum(layer.rows for layer in layers)
@@ -156,7 +156,7 @@ class OpenedLogs:
         Raises VerdictError: a log moved meanwhile, or a deadline passed; UnavailableLogError: the
         brokers do not answer.
         """
-        if not isinstance(self.states, Stored):
+        if not isinstance(self.states, StoredStates):
             for cut in self.plan.cuts.captured:
                 recheck(cut, self.kafka)
 
@@ -179,13 +179,13 @@ def opened_logs(
     Raises UnknownValueError: a log of another program cannot be gone on from; ChangelogError: the
     registry does not answer.
     """
-    if isinstance(states, Stored):
+    if isinstance(states, StoredStates):
         schemas = {table: states.records(table).schemas for table in states.states}
         cuts: tuple[Cut, ...] = (states.cut,)
     else:
         schemas, cuts = dict(plan.schemas), plan.cuts.captured
     captured = tuple(
-        Held(
+        HeldTables(
             record=cut.record,
             topics=cut.topics,
             schemas={table: schemas[table] for table in cut.topics},

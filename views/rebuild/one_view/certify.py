@@ -37,7 +37,7 @@ from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.keeper import NOWHERE, Keeping
 from views.verify.log.spread import Spread
-from views.verify.view import Mode, Sent, VerifyRequest, verify_view
+from views.verify.view import Mode, SentRows, VerifyRequest, verify_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +127,7 @@ class Certifier:
         self,
         spec: ViewSpec,
         columns: tuple[tuple[str, str], ...],
-        subject: Address | Sent,
+        subject: Address | SentRows,
     ) -> VerifyReport:
         """Verify the rows of one view in one sink, or the rows about to be sent to its sinks."""
         inputs = spec.tables if spec.sql is None else ()
@@ -176,7 +176,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
     frontier: Frontier,
     spec: ViewSpec,
     columns: tuple[tuple[str, str], ...],
-    subject: Address | Sent,
+    subject: Address | SentRows,
     states: Mapping[TableName, Address],
 ) -> VerifyRequest:
     """Return the request to the verifier.
@@ -195,7 +195,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
         key=spec.key,
         schema=columns,
         address=subject if isinstance(subject, Address) else None,
-        sent=subject if isinstance(subject, Sent) else None,
+        sent=subject if isinstance(subject, SentRows) else None,
         mode=_MODES[settings.verify],
         states=states,
         columns=spec.columns,

@@ -30,7 +30,7 @@ from views.sinks.base import GONE, Change, ForwardSink
 from views.sinks.rendering import check_session, identity
 from views.sinks.unique import column
 from views.sinks.values import identities
-from views.verify.view import Sent
+from views.verify.view import SentRows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -50,10 +50,10 @@ class Delta:
     schema: StructType  # of the view's columns
     key: tuple[str, ...]  # names of the key's columns
 
-    def proof_request(self) -> Sent:
+    def proof_request(self) -> SentRows:
         """Return the rows and keys that the verifier has to prove."""
         rows = self.table.filter(pc.invert(self.table[GONE])).select(self.schema.fieldNames())
-        return Sent(rows=rows, keys=self.table.select(list(self.key)))
+        return SentRows(rows=rows, keys=self.table.select(list(self.key)))
 
 
 def forward_sinks(served: Served, generation: int) -> Mapping[str, ForwardSink] | str:

@@ -26,7 +26,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
 from replay.store.committed import committed
-from replay.store.stored import FEW_ROWS, Stored
+from replay.store.stored import FEW_ROWS, StoredStates
 from views.generations.history import HistoryRow
 from views.project.lineage import MARK, NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.query import query
@@ -79,17 +79,17 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeRefresh:
     """The view has to be computed whole."""
 
     why: str  # it cannot be merged
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RefreshBase:
     """The generation that a view goes on from."""
 
-    prior: Prior | Whole  # the generation that serves, or why none can be built upon
+    prior: Prior | WholeRefresh  # the generation that serves, or why none can be built upon
     # the sinks, where they bring that generation forward themselves
     forward: Mapping[str, ForwardSink]
 
@@ -101,7 +101,7 @@ def prior_of(
     *,
     goes_forward: bool = False,
     position: Position | None = None,
-) -> Prior | Whole:
+) -> Prior | WholeRefresh:
     """Return the serving generation, or the reason why it cannot be built upon.
 
     `rows`: the history of the view, oldest first. `generation`: the number that every sink serves.
@@ -110,13 +110,13 @@ def prior_of(
     None where only the history knows.
     """
     if generation is None:
-        return Whole("nothing serves yet in every sink")
+        return WholeRefresh("nothing serves yet in every sink")
     # The row of a rollback names no frontier; that of the generation's own run does.
     own = [row for row in rows if row.generation == generation and row.lsn is not None]
     if not own or own[-1].epoch is None or not own[-1].definition:
-        return Whole(f"the history does not say what generation {generation} was made of")
+        return WholeRefresh(f"the history does not say what generation {generation} was made of")
     if path is None and not goes_forward:
-        return Whole(NO_DELTA)
+        return WholeRefresh(NO_DELTA)
     newest = own[-1]
     position = position or Position(newest.epoch or 0, Lsn.parse(newest.lsn or ""), 0)
     return Prior(generation, position, newest.definition, newest.rows or 0, path)
@@ -148,7 +148,7 @@ class Refresher:
     def __init__(
         self,
         spark: SparkSession,
-        stored: Stored,
+        stored: StoredStates,
         stack: ExitStack,
     ) -> None:
         """Take what is stored.
@@ -167,12 +167,12 @@ class Refresher:
         return f"checkpoint; read from the start: {'; '.join(read)}" if read else "checkpoint"
 
     def rows(
-        self, spec: ViewSpec, prior: Prior | Whole, whole: DataFrame, definition: str
-    ) -> UnchangedView | Merged | Whole:
+        self, spec: ViewSpec, prior: Prior | WholeRefresh, whole: DataFrame, definition: str
+    ) -> UnchangedView | Merged | WholeRefresh:
         """Return the rows of a view at the frontier of the stored states."""
         why = self._obstacle(spec, prior, definition)
-        if why is not None or isinstance(prior, Whole):
-            return Whole(why or "")
+        if why is not None or isinstance(prior, WholeRefresh):
+            return WholeRefresh(why or "")
         changed = {table: self._touched(table, prior.position) for table in spec.tables}
         touched_tables = {table: touch for table, touch in changed.items() if touch is not None}
         if not touched_tables:
@@ -187,7 +187,7 @@ class Refresher:
         if isinstance(lineage, KeyLineage) and not by_key and unknown:
             lineage = Untraceable(f"what {unknown[0]} held where its readers are is not stored")
         if isinstance(lineage, Untraceable):
-            return Whole(lineage.why)
+            return WholeRefresh(lineage.why)
         before = None
         if prior.path is not None:
             before = partial(committed, self._spark, [prior.path], whole.schema)
@@ -200,14 +200,14 @@ class Refresher:
         keys = self._keys(lineage, frames, prior.position)
         affected = self._counted(keys)
         if affected * 2 > prior.rows and affected > FEW_KEYS:
-            return Whole(f"{affected:,} of its {prior.rows:,} keys are affected")
+            return WholeRefresh(f"{affected:,} of its {prior.rows:,} keys are affected")
         rows = self._by_query(spec, lineage, _sent(keys, affected), whole)
         change = Change(prior=prior.generation, gone=keys, keys=affected, rows=rows)
         return Merged(change, touched, before)
 
-    def _obstacle(self, spec: ViewSpec, prior: Prior | Whole, definition: str) -> str | None:
+    def _obstacle(self, spec: ViewSpec, prior: Prior | WholeRefresh, definition: str) -> str | None:
         """Return the reason why the serving generation cannot be built upon, or None."""
-        if isinstance(prior, Whole):
+        if isinstance(prior, WholeRefresh):
             return prior.why
         if prior.definition != definition:
             return "the view, or a schema of its tables, is another than what serves"

@@ -15,7 +15,7 @@ from views.generations.generation import Generation
 from views.generations.served import Served
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.delta import Delta
-from views.rebuild.one_view.refresh import Standing
+from views.rebuild.one_view.refresh import RefreshBase
 from views.sinks.base import ForwardSink
 from views.verify.compare.report import VerifyReport, verdict_of
 
@@ -52,7 +52,7 @@ class ViewBuild:
     # the sinks that take the delta
     forward: Mapping[str, ForwardSink] = field(default_factory=dict)
     # what it goes on from, once history and sinks were asked; None before
-    standing: Standing | None = None
+    standing: RefreshBase | None = None
     # when the history was last told of the generation that serves
     recorded_at: datetime | None = None
     definition: str = ""  # fingerprint of what the rows are made by, besides the log

@@ -27,7 +27,7 @@ class Sort(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class SparkNumber:
     """A number as Spark has it."""
 
     sort: Sort  # which one
@@ -36,7 +36,7 @@ class Number:
     cut: bool = False  # whether digits after the point were given up
 
 
-def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each sort of node
+def number_of(node: exp.Expr) -> SparkNumber | None:  # noqa: PLR0911 - one for each sort of node
     """Return the number that an expression is, or None if it is no number or not known."""
     match node:
         case exp.Literal() if not node.is_string:
@@ -64,29 +64,31 @@ def number_of(node: exp.Expr) -> Number | None:  # noqa: PLR0911 - one for each 
             return _typed(node.type)
 
 
-def _literal(text: str) -> Number:
+def _literal(text: str) -> SparkNumber:
     if "e" in text.lower():
-        return Number(Sort.FLOAT)
+        return SparkNumber(Sort.FLOAT)
     whole, point, fraction = text.partition(".")
     if not point:
-        return Number(Sort.WHOLE, (len(whole), 0))
-    return Number(Sort.DECIMAL, (max(len(whole.lstrip("0")) + len(fraction), 1), len(fraction)))
+        return SparkNumber(Sort.WHOLE, (len(whole), 0))
+    return SparkNumber(
+        Sort.DECIMAL, (max(len(whole.lstrip("0")) + len(fraction), 1), len(fraction))
+    )
 
 
-def _typed(kind: exp.DataType | None) -> Number | None:
+def _typed(kind: exp.DataType | None) -> SparkNumber | None:
     if kind is None:
         return None
     if kind.this in _WHOLE:
-        return Number(Sort.WHOLE, (_WHOLE[kind.this], 0))
+        return SparkNumber(Sort.WHOLE, (_WHOLE[kind.this], 0))
     if kind.is_type(_DType.FLOAT, _DType.DOUBLE):
-        return Number(Sort.FLOAT)
+        return SparkNumber(Sort.FLOAT)
     if kind.is_type(_DType.DECIMAL):
         precision, scale, *_ = [*(int(parameter.name) for parameter in kind.expressions), 0, 0]
-        return Number(Sort.DECIMAL, (precision, scale) if precision else None)
+        return SparkNumber(Sort.DECIMAL, (precision, scale) if precision else None)
     return None
 
 
-def _first(branches: list[exp.Expr | None]) -> Number | None:
+def _first(branches: list[exp.Expr | None]) -> SparkNumber | None:
     """Return the number of the widest sort among several branches, as far as it is known."""
     numbers = [
         number for branch in branches if branch is not None and (number := number_of(branch))
@@ -94,35 +96,37 @@ def _first(branches: list[exp.Expr | None]) -> Number | None:
     for sort in (Sort.FLOAT, Sort.DECIMAL, Sort.WHOLE):
         of_sort = [number for number in numbers if number.sort is sort]
         if of_sort:
-            return of_sort[0] if len(of_sort) == 1 or sort is not Sort.DECIMAL else Number(sort)
+            return (
+                of_sort[0] if len(of_sort) == 1 or sort is not Sort.DECIMAL else SparkNumber(sort)
+            )
     return None
 
 
-def _sum(of: Number | None) -> Number | None:
+def _sum(of: SparkNumber | None) -> SparkNumber | None:
     if of is None or of.sort is not Sort.DECIMAL or of.size is None:
         return of
     precision, scale = of.size
-    return Number(Sort.DECIMAL, (min(precision + 10, MOST), scale))
+    return SparkNumber(Sort.DECIMAL, (min(precision + 10, MOST), scale))
 
 
-def _average(of: Number | None) -> Number | None:
+def _average(of: SparkNumber | None) -> SparkNumber | None:
     if of is None or of.sort is not Sort.DECIMAL:
-        return None if of is None else Number(Sort.FLOAT)
+        return None if of is None else SparkNumber(Sort.FLOAT)
     return of if of.size is None else _fitted(of.size[0] + 4, of.size[1] + 4)
 
 
 def _computed(
-    node: exp.Mul | exp.Add | exp.Sub | exp.Div, left: Number | None, right: Number | None
-) -> Number | None:
+    node: exp.Mul | exp.Add | exp.Sub | exp.Div, left: SparkNumber | None, right: SparkNumber | None
+) -> SparkNumber | None:
     if left is None or right is None:
         return None
     sorts = {left.sort, right.sort}
     if Sort.FLOAT in sorts or (sorts == {Sort.WHOLE} and isinstance(node, exp.Div)):
-        return Number(Sort.FLOAT)
+        return SparkNumber(Sort.FLOAT)
     if sorts == {Sort.WHOLE}:
         return left
     if left.size is None or right.size is None:
-        return Number(Sort.DECIMAL)
+        return SparkNumber(Sort.DECIMAL)
     return _fitted(*_sizes(node, left.size, right.size))
 
 
@@ -142,8 +146,8 @@ def _sizes(
             return max(p1 - s1, p2 - s2) + scale + 1, scale
 
 
-def _fitted(precision: int, scale: int) -> Number:
+def _fitted(precision: int, scale: int) -> SparkNumber:
     if precision <= MOST:
-        return Number(Sort.DECIMAL, (precision, scale))
+        return SparkNumber(Sort.DECIMAL, (precision, scale))
     kept = max(MOST - (precision - scale), min(scale, LEAST_SCALE))
-    return Number(Sort.DECIMAL, (MOST, kept), cut=kept < scale)
+    return SparkNumber(Sort.DECIMAL, (MOST, kept), cut=kept < scale)

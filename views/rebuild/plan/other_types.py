@@ -15,7 +15,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind, column_type
 from views.meaning.types import Meaning, base_of, is_text, meaning_of, written
-from views.rebuild.plan.numbers import Number, Sort, number_of
+from views.rebuild.plan.numbers import Sort, SparkNumber, number_of
 from views.rebuild.plan.other_values import Nulls, other_values
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, captured_columns, is_of, said
 from views.verify.values.names import folded, reading_name
@@ -172,7 +172,7 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
         )
 
 
-def _digits(number: Number | None) -> str:
+def _digits(number: SparkNumber | None) -> str:
     if number is None or number.size is None:
         return "6 digits or more"
     return f"{number.size[1]} digits"

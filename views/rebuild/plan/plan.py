@@ -31,7 +31,7 @@ from replay.store.plan import Advance, plan_advance
 from replay.verdict.verdict import Verdict, together
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.base.failure import RebuildError
-from views.generations.history import History
+from views.generations.history import GenerationHistory
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
 from views.project.definition import changed_declaration
@@ -543,7 +543,7 @@ def plan_view(
     spec: ViewSpec,
     plan: Plan,
     served: Served,
-    history: History,
+    history: GenerationHistory,
     *,
     analysis: Analysis | None = None,
     steps: Steps = UNSEEN,
@@ -564,7 +564,7 @@ def plan_view(
     )
 
 
-def _definition_diff(spec: ViewSpec, serving: int | None, history: History) -> str | None:
+def _definition_diff(spec: ViewSpec, serving: int | None, history: GenerationHistory) -> str | None:
     """Return the changes of a view's files since the serving generation, or None if unknown."""
     if serving is None:
         return None

@@ -53,7 +53,7 @@ class ViewResult:
     switch_seconds: float | None = None
     sinks: tuple[str, ...] = ()  # where it is served
     # of a view that is followed, how far each sink is
-    reach: Mapping[str, Reach] = field(default_factory=dict)
+    reach: Mapping[str, SinkReach] = field(default_factory=dict)
     mode: str = "full"  # how much was to be verified
     # whether the inputs were, of a view in Python that was proved earlier
     inputs_equal: bool = False
@@ -365,7 +365,7 @@ def _number(value: int | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SinkReach:
     """The position that a sink of a followed view has reached."""
 
     position: Position  # the first that it does not hold; of what lies before it, it holds all

@@ -35,8 +35,8 @@ from views.rebuild.one_view.delta import (
 from views.rebuild.one_view.refresh import (
     DELTA,
     Merged,
-    Standing,
-    Whole,
+    RefreshBase,
+    WholeRefresh,
     is_by_key,
     lineage_of,
     prior_of,
@@ -45,7 +45,7 @@ from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan
 from views.rebuild.resident import RECORDED_EVERY
 from views.rebuild.run.proof import judged, require_exact
-from views.rebuild.run.run import Run, only_warned
+from views.rebuild.run.run import RunContext, only_warned
 from views.sinks.base import ForwardSink, rows_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ log = logging.getLogger("changelog.views")
 class Forward:
     """Brings generations forward by the keys that changed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
 
     def sinks(self, build: ViewBuild) -> Mapping[str, ForwardSink]:
@@ -78,7 +78,7 @@ class Forward:
         build: ViewBuild,
         merged: Merged,
         schema: StructType,
-    ) -> Delta | Whole:
+    ) -> Delta | WholeRefresh:
         """Return the step that brings a generation forward, the last one of several.
 
         What readers see goes forward in one step or not at all; a generation that nobody sees yet
@@ -87,7 +87,7 @@ class Forward:
         key, sinks, keys = build.spec.key, build.forward, merged.change.keys
         if self._run.bases is None:
             if keys > MOST_KEYS:
-                return Whole(f"{keys:,} keys are affected, more than go forward at once")
+                return WholeRefresh(f"{keys:,} keys are affected, more than go forward at once")
             return delta_from_spark(merged.change, schema, key, sinks)
         count = -(-keys // MOST_KEYS) or 1
         parts = deltas_from_spark(merged.change, schema, key, sinks, parts=count)
@@ -182,7 +182,7 @@ def _is_due(build: ViewBuild) -> bool:
     return at is None or datetime.now(UTC) - at >= RECORDED_EVERY
 
 
-def standing(run: Run, forward: Forward, build: ViewBuild) -> Standing:
+def standing(run: RunContext, forward: Forward, build: ViewBuild) -> RefreshBase:
     """Return the generation that a view goes on from, and note when it was recorded.
 
     History and sinks are asked once: nobody else moves the view's readers meanwhile.
@@ -192,24 +192,26 @@ def standing(run: Run, forward: Forward, build: ViewBuild) -> Standing:
     return build.standing
 
 
-def _asked(run: Run, forward: Forward, build: ViewBuild) -> Standing:
+def _asked(run: RunContext, forward: Forward, build: ViewBuild) -> RefreshBase:
     rows = run.history.rows([build.spec.name], generation=build.previous)
     build.recorded_at = rows[-1].at if rows else None
     if rows and rows[-1].state == REFUTED:
         why = f"generation {build.previous}, which serves, is refuted"
-        return Standing(Whole(why), {})
+        return RefreshBase(WholeRefresh(why), {})
     sinks = forward.sinks(build)
     if sinks and build.previous is not None:
         position = position_of(sinks, build.previous)
         prior = prior_of(rows, build.previous, None, goes_forward=True, position=position)
     else:
         prior = prior_of(rows, build.previous, _place(build))
-    return Standing(prior, sinks)
+    return RefreshBase(prior, sinks)
 
 
-def needs_rows(spec: ViewSpec, stand: Standing, schemas: Mapping[TableName, TopicSchemas]) -> bool:
+def needs_rows(
+    spec: ViewSpec, stand: RefreshBase, schemas: Mapping[TableName, TopicSchemas]
+) -> bool:
     """Tell whether a view needs its tables' rows at its position in order to go on."""
-    if isinstance(stand.prior, Whole):
+    if isinstance(stand.prior, WholeRefresh):
         return False
     logged = {table: schemas[table].logged(schemas[table].reader_id) for table in spec.tables}
     columns = {table: [c.column for c in schema.columns] for table, schema in logged.items()}

@@ -11,14 +11,14 @@ from views.base.failure import RebuildError
 from views.generations.history import CHANGES
 from views.rebuild.one_view.certify import Certifier
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.run.run import Run, only_warned
+from views.rebuild.run.run import RunContext, only_warned
 from views.verify.compare.report import VerifyReport
 
 
-class Proof:
+class RunProof:
     """Verifies the views of a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
 
     def verify(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:

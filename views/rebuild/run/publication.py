@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from changelog.contract.base.errors import ChangelogError
 from replay.result.state import States
 from replay.spark.files import Files
-from replay.store.stored import Stored
+from replay.store.stored import StoredStates
 from views.base.config import RebuildSettings, Source, VerifyMode
 from views.generations.history import PUBLISHED, SEALED, STAGED
 from views.generations.lock import advancing, others_of, reserve
@@ -24,8 +24,8 @@ from views.project.spec import ViewSpec
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.plan import Plan, store_of
 from views.rebuild.result.report import ViewResult
-from views.rebuild.run.run import Run, only_warned
-from views.rebuild.takeover import Base, Takeover
+from views.rebuild.run.run import RunContext, only_warned
+from views.rebuild.takeover import Takeover, UnpublishedBase
 
 log = logging.getLogger("changelog.views")
 
@@ -39,14 +39,14 @@ class Brought:
     states: States | None  # what the first are made of; None without any
 
 
-Bring = Callable[[RebuildSettings, Mapping[str, Base], Sequence[ViewSpec]], Brought]
+Bring = Callable[[RebuildSettings, Mapping[str, UnpublishedBase], Sequence[ViewSpec]], Brought]
 """Brings unpublished generations to the newest frontier by a run with settings of its own."""
 
 
 class Publication:
     """Publishes the generations of a run, or puts them aside."""
 
-    def __init__(self, run: Run, bring: Bring) -> None:
+    def __init__(self, run: RunContext, bring: Bring) -> None:
         self._run, self._bring = run, bring
 
     def put_aside(self, replay: States, builds: Sequence[ViewBuild]) -> None:
@@ -118,7 +118,7 @@ class Publication:
                 )
                 number = next_generation(list(held_by_sink.values()), states, others.dead | {own})
                 reserve(place, build.spec.name, [own, number])
-                bases[build.spec.name] = Base(own, number)
+                bases[build.spec.name] = UnpublishedBase(own, number)
         with advancing(place):
             brought = self._bring(settings, bases, [build.spec for build in builds])
         errors = {result.view: result.error for result in brought.failed}
@@ -165,6 +165,6 @@ class Publication:
                     )
             with only_warned("putting the history together"):
                 self._run.history.tidy()
-            if isinstance(replay, Stored):
+            if isinstance(replay, StoredStates):
                 with only_warned("removing old layers of checkpoints"):
                     sweep(Files(), store_of(self._run.settings.project), replay)

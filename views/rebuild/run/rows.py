@@ -15,7 +15,7 @@ from replay.base.config import OnBadRecord
 from replay.base.failures import translate
 from replay.base.task_faults import FormlessValueError
 from replay.result.state import ReplayedState, States
-from replay.store.stored import Stored
+from replay.store.stored import StoredStates
 from views.base.config import Source
 from views.generations.history import UNCHANGED
 from views.project.definition import declaration_of, definition_of
@@ -28,12 +28,12 @@ from views.rebuild.one_view.refresh import (
     Prior,
     Refresher,
     UnchangedView,
-    Whole,
+    WholeRefresh,
 )
 from views.rebuild.one_view.refused import write_quarantined
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.run.forward import Forward, standing
-from views.rebuild.run.run import Run
+from views.rebuild.run.run import RunContext
 from views.sinks.base import Change, ChangeableSink, rows_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Rows:
     generation.
     """
 
-    def __init__(self, run: Run, forward: Forward) -> None:
+    def __init__(self, run: RunContext, forward: Forward) -> None:
         self._run, self._forward = run, forward
 
     def build(
@@ -64,7 +64,7 @@ class Rows:
         with ExitStack() as stack:
             states = _shared_states(replay, builds, stack)
             refresher = None
-            if isinstance(replay, Stored):
+            if isinstance(replay, StoredStates):
                 refresher = Refresher(spark, replay, stack)
             for build in builds:
                 self._run.check_stop()
@@ -131,7 +131,7 @@ class Rows:
         prior, forward = stand.prior, stand.forward
         with self._run.stage("merge", f"{build.spec.name}: what changed", build.spec.name):
             merged = refresher.rows(build.spec, prior, whole, build.definition)
-            refreshed: UnchangedView | Merged | Delta | Whole = merged
+            refreshed: UnchangedView | Merged | Delta | WholeRefresh = merged
             if isinstance(merged, Merged) and forward:
                 build.forward = forward
                 refreshed = self._forward.delta(certifier, replay, build, merged, whole.schema)
@@ -150,7 +150,7 @@ class Rows:
                     return refreshed.frame()
                 build.origin += " by deletion vectors"
                 return change
-            case Whole(why):
+            case WholeRefresh(why):
                 log.warning('view "%s" is computed whole: %s', build.spec.name, why)
                 build.origin = f"{build.origin}; computed whole: {why}"
                 return whole

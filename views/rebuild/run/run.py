@@ -16,9 +16,9 @@ from replay.verdict.watch import ReadWatch
 from views.base.config import RebuildSettings
 from views.base.failure import RebuildError, explained, is_of_the_run, of_view
 from views.base.progress import Stages
-from views.generations.history import PUBLISHED, SEALED, History
+from views.generations.history import PUBLISHED, SEALED, GenerationHistory
 from views.generations.lock import Moving
-from views.generations.place import Place
+from views.generations.place import LockPlace
 from views.generations.served import MakeServed
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.refused import note_refused
@@ -26,13 +26,13 @@ from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.moments import computed_moments
 from views.rebuild.plan.plan import Plan, choices_told, shown, warnings_of
 from views.rebuild.result.report import ViewResult
-from views.rebuild.takeover import Base
+from views.rebuild.takeover import UnpublishedBase
 
 log = logging.getLogger("changelog.views")
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class RunContext:
     """One run of `rebuild-view`, as its steps know it."""
 
     settings: RebuildSettings  # of the run
@@ -41,10 +41,10 @@ class Run:
     stop: Callable[[], bool]  # tells whether somebody asked the run to end
     is_follower: bool  # whether it is a round of who follows the views
     moving: Moving | None  # held while readers are moved; None until it is known who does
-    place: Place  # of the locks
+    place: LockPlace  # of the locks
     # of each view the unpublished generation that is brought to the newest frontier; None where new
     # ones are made and published
-    bases: Mapping[str, Base] | None
+    bases: Mapping[str, UnpublishedBase] | None
     # tables whose states nothing goes on from: a generation that is made of one cannot be brought
     # to where a follower is
     stands: Collection[TableName] = ()
@@ -53,13 +53,13 @@ class Run:
     reading: ReadWatch | None = None  # checks that the reading of the log is exact
     # records of each table that could not be read
     quarantined: Mapping[TableName, int] = field(default_factory=dict)
-    history: History = field(init=False)  # of all generations
+    history: GenerationHistory = field(init=False)  # of all generations
     id: str = field(default_factory=lambda: uuid.uuid4().hex)  # of the run, in the history
     begun: float = field(default_factory=time.monotonic)  # when, by the monotonic clock in seconds
 
     def __post_init__(self) -> None:
         """Open the history."""
-        self.history = History(self.settings.warehouse)
+        self.history = GenerationHistory(self.settings.warehouse)
 
     def catches_up(self, spec: ViewSpec) -> bool:
         """Tell whether a view's generation can be brought to a follower's position."""

@@ -42,7 +42,7 @@ def told_tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
         yield
         return
     ended = threading.Event()
-    teller = Told(tell)
+    teller = TaskProgress(tell)
     watch = threading.Thread(
         target=_watch,
         args=(context.statusTracker(), teller, ended),
@@ -57,7 +57,7 @@ def told_tasks(spark: SparkSession, tell: Tell) -> Iterator[None]:
         watch.join()
 
 
-class Told:
+class TaskProgress:
     """Reports the progress of tasks between looks; each new stage is counted from 0."""
 
     def __init__(self, tell: Tell, make: Callable[[Tell, str, int, str], Pace] = Pace) -> None:
@@ -78,7 +78,7 @@ class Told:
         self._seen = tasks
 
 
-def _watch(tracker: StatusTracker, teller: Told, ended: threading.Event) -> None:
+def _watch(tracker: StatusTracker, teller: TaskProgress, ended: threading.Event) -> None:
     while not ended.wait(_EVERY_S):
         try:
             tasks = running(tracker)

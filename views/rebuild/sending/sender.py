@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from changelog.contract.base.errors import UnavailableError
 from changelog.contract.base.position import Position
 from views.rebuild.one_view.delta import KEY, MOST_KEYS, Delta
-from views.rebuild.result.report import Reach
+from views.rebuild.result.report import SinkReach
 from views.sinks.base import ForwardSink, rows_of
 
 log = logging.getLogger("changelog.views")
@@ -88,12 +88,12 @@ class Sender:
                 self._at = max(self._at, position)
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> SinkReach:
         """Return the sink's position, and by how much it is late."""
         with self._changed:
             since = self._since()
             behind_s = 0.0 if since is None else max(time.monotonic() - since, 0.001)
-            return Reach(self._at, behind_s, self._left is not None, self._why)
+            return SinkReach(self._at, behind_s, self._left is not None, self._why)
 
     @property
     def rows(self) -> int | None:

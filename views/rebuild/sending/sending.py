@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from changelog.contract.base.position import Position
 from views.rebuild.one_view.delta import Delta
-from views.rebuild.result.report import Reach
+from views.rebuild.result.report import SinkReach
 from views.rebuild.sending.sender import ElsewhereError, Sender, Waiting
 from views.sinks.base import ForwardSink
 
@@ -54,7 +54,7 @@ class Sending:
         for sender in fresh:
             sender.wait(since + PATIENCE_S)
 
-    def reach(self, view: str) -> dict[str, Reach]:
+    def reach(self, view: str) -> dict[str, SinkReach]:
         """Return the progress of each sink of a view."""
         return {name: sender.reach for name, sender in self._senders.get(view, {}).items()}
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from changelog.contract.base.errors import SinkError
 from changelog.runtime.closed_database import closed_database
-from replay.base.task_faults import Fault, MarkedError, error_of, marked
+from replay.base.task_faults import MarkedError, TaskFault, error_of, marked
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
 from views.sinks.topic.records import Record
@@ -186,8 +186,8 @@ def scanned(server: TopicServer, topic: str) -> Iterator[_Scan]:
 
 
 def _explained(server: TopicServer, error: MarkedError) -> SinkError:
-    fault, message = marked(str(error)) or (Fault.REFUSED, str(error))
+    fault, message = marked(str(error)) or (TaskFault.REFUSED, str(error))
     text = f"{message} at {server.kafka.brokers}"
-    if fault is Fault.LOST:
+    if fault is TaskFault.LOST:
         return SinkError(text, hint="build the view anew")
     return sink_error(error_of(fault, message))

@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 
 from changelog.contract.base.errors import ViewError
-from views.verify.compare.report import Difference
+from views.verify.compare.report import Mismatch
 from views.verify.processes.scratch import first_row, row_count
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.values.types import Type, literal, quoted
@@ -220,7 +220,7 @@ class Comparison:
         counted = zip((name for name, _ in self._columns), counts or (), strict=False)
         return {name: count for name, count in counted if count}
 
-    def differences(self, limit: int, kind: str | None = None) -> list[Difference]:
+    def differences(self, limit: int, kind: str | None = None) -> list[Mismatch]:
         """Return the first mismatches in the order of their keys; `run` found them.
 
         `limit`: so many rows at most.
@@ -275,7 +275,7 @@ class Comparison:
     def _found(
         self,
         row: tuple[Any, ...],
-    ) -> list[Difference]:
+    ) -> list[Mismatch]:
         kind, fault, same, id_, expected, served = row
         names = [name for name, _ in self._columns]
         values = served if kind == "extra" else expected
@@ -287,9 +287,9 @@ class Comparison:
                 _row_text(names, values) if present else None
                 for values, present in ((expected, kind != "extra"), (served, kind != "missing"))
             ]
-            return [Difference(key, kind, None, parts[0], fault or parts[1])]
+            return [Mismatch(key, kind, None, parts[0], fault or parts[1])]
         return [
-            Difference(key, kind, name, expected[place], served[place])
+            Mismatch(key, kind, name, expected[place], served[place])
             for place, name in enumerate(names)
             if not same[place]
         ]

@@ -25,10 +25,10 @@ from views.base.pace import Tell, quiet
 from views.verify.kept.folder import kept_root
 from views.verify.kept.keeper import NOWHERE, Keeper, Keeping
 from views.verify.log.spread import Spread, SpreadTables
-from views.verify.log.states import LogTables, Taken
+from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, let_go, scratch
-from views.verify.processes.stages import Stages
+from views.verify.processes.stages import StageTimes
 
 
 class _OverError(Exception):
@@ -73,7 +73,7 @@ class Evidence:
         self._declared = {log.table: log for log in declared}
         self._pins, self._quarantines = pins or {}, quarantines
         self.frontier = frontier  # at which the states hold
-        self.stages = Stages()  # what took how long
+        self.stages = StageTimes()  # what took how long
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
         self._held, self._inner = ExitStack(), ExitStack()
@@ -180,7 +180,7 @@ class Evidence:
 
     def _opened(self) -> Keeper:
         if self._keeper is None:
-            tables = LogTables(
+            tables = FrontierTables(
                 self.database,
                 self._kafka,
                 self._registry,

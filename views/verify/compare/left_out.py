@@ -15,7 +15,7 @@ import duckdb
 
 from views.base.address import Address
 from views.verify.processes.scratch import first_row
-from views.verify.served.documents import FAULT_COLUMN, Form
+from views.verify.served.documents import FAULT_COLUMN, DocumentForm
 from views.verify.values.types import Type, quoted
 
 _LOCATION = "left_out"
@@ -26,7 +26,7 @@ EXPECTED = "expected"
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutRows:
     """The rows that a sink may lack because its server refused them."""
 
     expected: str = EXPECTED  # the relation of what must be there besides
@@ -42,7 +42,7 @@ def take_left_out(
     key: Sequence[str],
     *,
     at_most: int,
-) -> LeftOut:
+) -> LeftOutRows:
     """Take what a sink goes without from the table of what must be there.
 
     `address`: of the sink, which says it. `key`: names of its key's columns. `at_most`: of more
@@ -50,12 +50,12 @@ def take_left_out(
     """
     stated = json.loads(address.location.get(_LOCATION, "[]"))
     if not stated:
-        return LeftOut()
+        return LeftOutRows()
     note = f"{len(stated):,} rows that {address.sink} refuses are left out"
     if len(stated) > at_most:
-        return LeftOut(notes=(f"{note}, where {at_most:,} may be",))
+        return LeftOutRows(notes=(f"{note}, where {at_most:,} may be",))
     of_key = [(name, kind) for name, kind in columns if name in key]
-    read = Form(of_key, key).strictly([(name, text) for name, text in stated])
+    read = DocumentForm(of_key, key).strictly([(name, text) for name, text in stated])
     database.register("told", read)
     database.execute(f"CREATE OR REPLACE TABLE {quoted(_TABLE)} AS SELECT DISTINCT * FROM told")
     database.unregister("told")
@@ -71,4 +71,4 @@ def take_left_out(
     )
     false = len(stated) - (true_count[0] if true_count else 0)
     notes = [note, *([f"{false:,} of them the view has not"] if false else [])]
-    return LeftOut(_THERE, tuple(text for _, text in stated), false, tuple(notes))
+    return LeftOutRows(_THERE, tuple(text for _, text in stated), false, tuple(notes))

@@ -17,7 +17,7 @@ _UNPUBLISHED = "the generation is not published: readers see what they saw befor
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """One value, or one row, that differs."""
 
     key: Mapping[str, str]  # the row's key as text
@@ -41,7 +41,7 @@ class VerifyReport:
     rows_expected: int  # rows as recomputed
     rows_served: int  # rows found at the address
     mismatches: int  # rows that are missing, extra or different
-    differences: tuple[Difference, ...] = ()  # the first of them, by key
+    differences: tuple[Mismatch, ...] = ()  # the first of them, by key
     seconds: float = 0.0  # how long it took
     notes: tuple[str, ...] = ()  # what a reader of the verdict has to know
     # what was compared, at which frontier, storable as JSON
@@ -101,7 +101,7 @@ _VERDICTS: dict[bool | None, tuple[str, str]] = {
 }
 
 
-def described(difference: Difference) -> str:
+def described(difference: Mismatch) -> str:
     """Return one line about a difference."""
     key = ", ".join(f"{name}={value}" for name, value in difference.key.items())
     where = f" at {difference.offset}" if difference.offset else ""
@@ -120,7 +120,7 @@ def _short(value: str | None) -> str:
     return value if len(value) <= _WIDEST else value[: _WIDEST - 1] + "…"
 
 
-def _table(differences: tuple[Difference, ...]) -> Table:
+def _table(differences: tuple[Mismatch, ...]) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     for name in ("key", "kind", "column", "expected", "served", "offset"):
         table.add_column(name, overflow="fold")

@@ -21,7 +21,7 @@ from changelog.contract.rows.schema import SchemaPin
 from views.verify.kept.judgement import ALLOWANCE_MS, BROKERS_CLOCK, COMPACTED, Cleaning, now_ms
 from views.verify.kept.statements import KeptStatements
 from views.verify.log.declared import DeclaredReader, declared_facts, take_said
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import WriterSchemas
 from views.verify.log.tables import TableState
 from views.verify.processes.scratch import let_go
 from views.verify.records.read import (
@@ -54,7 +54,7 @@ class KeptLog:
         self,
         database: duckdb.DuckDBPyConnection,
         kafka: KafkaConnection,
-        schemas: Schemas,
+        schemas: WriterSchemas,
         log: DeclaredLog,
         *,
         pin: SchemaPin | None,
@@ -64,7 +64,7 @@ class KeptLog:
         self._reader = DeclaredReader(log, schemas, 0 if pin is None else pin.value)
         self._kept = KeptStatements(database, self._reader, base)
         self._said = f"{base}_said"
-        self._stood: Standing | None = None
+        self._stood: DeclaredStanding | None = None
         self.records = self.touched = 0
 
     def begin(self, frontier: Frontier, asked_ms: int | None = None) -> TableState:
@@ -143,13 +143,13 @@ class KeptLog:
 
     def _standing(
         self, frontier: Frontier, asked_ms: int | None
-    ) -> tuple[Standing, tuple[int, ...]]:
+    ) -> tuple[DeclaredStanding, tuple[int, ...]]:
         """Return the log's present identity and settings, and the present end of each partition."""
         topic, log = self._log.topic, self._log
         ends = self._ends(frontier)
         facts = declared_facts(self._kafka, frontier, log)
         leaders = appended_ends(self._kafka, topic, len(ends))
-        standing = Standing(
+        standing = DeclaredStanding(
             topic_id=facts.topic_id,
             starts=facts.starts,
             begins=beginnings(frontier, topic, facts.starts),
@@ -168,7 +168,7 @@ class KeptLog:
         counts = take_said(self._database, self._said, self._reader, records, None)
         return [counts[number] for number in range(len(ends))]
 
-    def _taken(self, now: Standing, counts: list[int]) -> None:
+    def _taken(self, now: DeclaredStanding, counts: list[int]) -> None:
         self._database.execute(f"DROP TABLE IF EXISTS {quoted(self._said)}")
         self._stood, self.records = now, sum(counts)
 
@@ -199,7 +199,7 @@ def _refusing() -> Iterator[None]:
 # that is not so long ago. A whole reading of a compacted topic is exact by the same clock, and
 # where nothing was appended since; and if it passes all tombstones before these may go.
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DeclaredStanding:
     """How a declared log stood when it was read to some ends."""
 
     topic_id: str  # Kafka's id of its topic
@@ -211,7 +211,7 @@ class Standing:
     cleaning: Cleaning  # how the topic was cleaned
 
 
-def _not_ahead(before: Standing, topic_id: str, ends: Sequence[int]) -> Iterator[str]:
+def _not_ahead(before: DeclaredStanding, topic_id: str, ends: Sequence[int]) -> Iterator[str]:
     """Yield the reasons why a topic's ends cannot be later ends of the same log; asks no broker."""
     if before.topic_id != topic_id:
         yield f"its id changed from {before.topic_id} to {topic_id}"
@@ -223,7 +223,7 @@ def _not_ahead(before: Standing, topic_id: str, ends: Sequence[int]) -> Iterator
             yield f"partition {number} is read to offset {end}, and was to {was}"
 
 
-def not_the_same(before: Standing, now: Standing) -> Iterator[str]:
+def not_the_same(before: DeclaredStanding, now: DeclaredStanding) -> Iterator[str]:
     """Yield the reasons why the log read before is not a prefix of the log as it is now."""
     if reasons := [*_not_ahead(before, now.topic_id, now.ends)]:
         yield from reasons
@@ -241,7 +241,7 @@ def not_the_same(before: Standing, now: Standing) -> Iterator[str]:
             yield f"partition {number} has got another leader"
 
 
-def may_lack(before: Standing, now: Standing, *, ended_ms: int) -> str | None:
+def may_lack(before: DeclaredStanding, now: DeclaredStanding, *, ended_ms: int) -> str | None:
     """Return the reason why records between two ends may have been cleaned away, or None.
 
     `before`: how the log stood at the old ends. `now`: how it stands after the reading.
@@ -253,8 +253,8 @@ def may_lack(before: Standing, now: Standing, *, ended_ms: int) -> str | None:
 
 
 def not_exact_whole(
-    before: Standing,
-    now: Standing,
+    before: DeclaredStanding,
+    now: DeclaredStanding,
     *,
     appended: Sequence[int],
     begun_ms: int,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from changelog.contract.log.frontier import Frontier
-from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
+from views.verify.kept.manifest import BrokenError, KeptFile, ProofManifest
 from views.verify.processes.place import stamp_of
 from views.verify.processes.pool import in_threads
 
@@ -45,7 +45,7 @@ class KeptTopic:
         """Tell whether there is a manifest."""
         return (self._folder / _MANIFEST).exists()
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> ProofManifest | None:
         """Return the manifest after checking each file it names, or None if nothing is kept.
 
         Raises BrokenError: it is not what was written; OSError: it cannot be read.
@@ -53,7 +53,7 @@ class KeptTopic:
         self._read = self._text()
         if self._read is None:
             return None
-        manifest = Manifest.from_json(self._read)
+        manifest = ProofManifest.from_json(self._read)
         for file, digest in zip(
             manifest.files,
             in_threads(self._digest, [file.name for file in manifest.files]),
@@ -79,7 +79,7 @@ class KeptTopic:
         assert digest is not None  # noqa: S101 - it has been written
         return KeptFile(name=name, rows=rows, sha256=digest, inexact=tuple(sorted(inexact)))
 
-    def seal(self, manifest: Manifest) -> bool:
+    def seal(self, manifest: ProofManifest) -> bool:
         """Replace the manifest that was read; return False if another run replaced it first.
 
         Raises OSError: it cannot be written.
@@ -102,7 +102,7 @@ class KeptTopic:
         text, named = self._text(), {_MANIFEST, _LOCK, _SWAP}
         if text is not None:
             with suppress(BrokenError):
-                named |= {file.name for file in Manifest.from_json(text).files}
+                named |= {file.name for file in ProofManifest.from_json(text).files}
         for path in self._folder.iterdir():
             if path.name not in named:
                 path.unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def remove_gone(root: Path, frontier: Frontier) -> None:
     """
     for path in root.glob(f"*/{_MANIFEST}"):
         with suppress(BrokenError, FileNotFoundError):
-            proved = Manifest.from_json(path.read_bytes()).proved
+            proved = ProofManifest.from_json(path.read_bytes()).proved
             if proved.frontier.slot == frontier.slot and proved.topic not in frontier.tables:
                 with KeptTopic(path.parent) as topic:
                     topic.remove()

@@ -62,7 +62,7 @@ class Cleaning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SchemaReading:
     """By what a topic is read."""
 
     pin: SchemaPin  # the ids of the schemas that keys bear and that rows are read as
@@ -94,7 +94,7 @@ class Proved:
     frontier: Frontier  # at which it was proved
     appended_ms: int  # when that was appended to its topic, by the broker's clock
     cleaning: Cleaning  # how the topic was cleaned then
-    reading: Reading  # by what it was read then
+    reading: SchemaReading  # by what it was read then
 
     def until_ms(self, now: Cleaning) -> int:
         """Return the time from which a tombstone after the frontier may be gone."""
@@ -106,7 +106,7 @@ def obstacles(
     proved: Proved,
     frontier: Frontier,
     *,
-    reading: Reading,
+    reading: SchemaReading,
     cleaning: Cleaning,
     starts: Sequence[int],
     now_ms: int,
@@ -179,7 +179,7 @@ def cannot_be_kept(frontier: Frontier, topic: str) -> Iterator[str]:
         yield "the frontier does not know the leaders of its partitions"
 
 
-def _told(reading: Reading) -> str:
+def _told(reading: SchemaReading) -> str:
     key, value = reading.pin.key, reading.pin.value
     return f"schemas {key} and {value} ({reading.schema[:8]}), version {reading.program}"
 

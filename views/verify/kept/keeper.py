@@ -25,7 +25,7 @@ from views.verify.kept.folder import KeptTopic, kept_root, remove_gone
 from views.verify.kept.judgement import (
     Cleaning,
     Proved,
-    Reading,
+    SchemaReading,
     cannot_be_kept,
     not_exact,
     now_ms,
@@ -33,12 +33,12 @@ from views.verify.kept.judgement import (
     too_late,
     unfit,
 )
-from views.verify.kept.manifest import BrokenError, KeptFile, Manifest
-from views.verify.kept.rows import OWN_COLUMNS, Touched, joined, mark_gone, write_rows
-from views.verify.log.states import LogTables, Taken
+from views.verify.kept.manifest import BrokenError, KeptFile, ProofManifest
+from views.verify.kept.rows import OWN_COLUMNS, TouchedRows, joined, mark_gone, write_rows
+from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState, create_view
 from views.verify.processes.scratch import row_count
-from views.verify.processes.stages import Stages
+from views.verify.processes.stages import StageTimes
 from views.verify.records.read import appended_ms, topic_facts, topic_settings
 
 log = logging.getLogger("changelog.views")
@@ -73,19 +73,19 @@ class _Case:
 
     place: KeptTopic
     cleaning: Cleaning
-    reading: Reading
+    reading: SchemaReading
     begun_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _ProvedState:
     """A state that may be kept: of the whole topic, or of the keys touched since another state."""
 
     case: _Case
     state: TableState
     records: int
     ended_ms: int
-    before: Manifest | None = None
+    before: ProofManifest | None = None
     layer: str = ""
     touched: str = ""
 
@@ -97,12 +97,12 @@ class Keeper:
         self,
         keeping: Keeping,
         database: duckdb.DuckDBPyConnection,
-        log_tables: LogTables,
+        log_tables: FrontierTables,
         kafka: KafkaConnection,
         frontier: Frontier,
         *,
         pins: Mapping[str, SchemaPin],
-        stages: Stages | None = None,
+        stages: StageTimes | None = None,
         never: str = "",
     ) -> None:
         """Store the arguments; reads nothing.
@@ -112,12 +112,12 @@ class Keeper:
         """
         self._keeping, self._database, self._log = keeping, database, log_tables
         self._kafka, self._frontier, self._pins = kafka, frontier, pins
-        self._stages = stages or Stages()
+        self._stages = stages or StageTimes()
         self._nowhere = _never(keeping.warehouse)
         self._never = never or self._nowhere
         self._root = kept_root(keeping.warehouse) or Path()
         self._held = ExitStack()
-        self._found: dict[TableName, _Found] = {}
+        self._found: dict[TableName, _ProvedState] = {}
 
     def take(self, table: TableName) -> Taken:
         """Return the state of a table.
@@ -138,7 +138,7 @@ class Keeper:
         with self._stages.of("fold and decode"):
             state = self._log.load(folded, keyed=case is not None)
         if case is not None and state.is_keyed:
-            self._found[table] = _Found(
+            self._found[table] = _ProvedState(
                 case=case, state=state, records=folded.records, ended_ms=now_ms()
             )
         note = f"{table} was read from its topic's start: {why}" if self._keeping.goes_on else ""
@@ -203,7 +203,7 @@ class Keeper:
             why = str(error)
         if why:
             return None, why
-        reading = Reading.by(pin, text)
+        reading = SchemaReading.by(pin, text)
         case = _Case(place=place, cleaning=cleaning, reading=reading, begun_ms=now_ms())
         return case, "nothing is kept of it yet"
 
@@ -233,7 +233,7 @@ class Keeper:
             return why
         with self._stages.of("read"):
             folded = self._log.fold(table, behind=proved.frontier)
-        touched = Touched(folded.survivors)
+        touched = TouchedRows(folded.survivors)
         with self._stages.of("fold and decode"):
             layer = self._log.load(replace(folded, survivors=touched), keyed=True)
         ended_ms = now_ms()
@@ -246,7 +246,7 @@ class Keeper:
         inexact = layer.inexact.union(*(file.inexact for file in manifest.files))
         state = replace(state, inexact=inexact)
         create_view(self._database, state)
-        self._found[table] = _Found(
+        self._found[table] = _ProvedState(
             case=case,
             state=state,
             records=folded.records,
@@ -263,7 +263,7 @@ class Keeper:
         since = {"lsn": lsn, "begun": manifest.begun}
         return Taken(state=state, records=folded.records, note=note, since=since)
 
-    def _kept(self, own_state: _Found) -> str | None:
+    def _kept(self, own_state: _ProvedState) -> str | None:
         """Keep a state; returns why it is not, if it is not."""
         case, before, topic = own_state.case, own_state.before, own_state.state.topic
         if before is not None and before.proved.frontier == self._frontier:
@@ -290,7 +290,7 @@ class Keeper:
         else:
             base, *layers = self._layered(own_state, before)
             records, begun = before.records + own_state.records, before.begun
-        manifest = Manifest(
+        manifest = ProofManifest(
             proved=proved, base=base, layers=tuple(layers), records=records, begun=begun
         )
         if not case.place.seal(manifest):
@@ -298,7 +298,7 @@ class Keeper:
         case.place.sweep()
         return None
 
-    def _layered(self, own_state: _Found, before: Manifest) -> list[KeptFile]:
+    def _layered(self, own_state: _ProvedState, before: ProofManifest) -> list[KeptFile]:
         """Return the files of a state that went on from another: few, and smaller than the base."""
         case, inexact = own_state.case, own_state.state.inexact
         new = row_count(self._database, own_state.layer)

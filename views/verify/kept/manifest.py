@@ -15,7 +15,7 @@ from typing import Any, Self
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.schema import SchemaPin
-from views.verify.kept.judgement import Cleaning, Proved, Reading
+from views.verify.kept.judgement import Cleaning, Proved, SchemaReading
 
 FORMAT = 1
 
@@ -35,7 +35,7 @@ class KeptFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class ProofManifest:
     """A kept state."""
 
     proved: Proved  # what it is of
@@ -82,7 +82,7 @@ class Manifest:
                     frontier=Frontier.from_json(kept["frontier"]),
                     appended_ms=kept["appended_ms"],
                     cleaning=Cleaning(**kept["cleaning"]),
-                    reading=Reading(
+                    reading=SchemaReading(
                         pin=_pin(**reading["pin"]),
                         schema=reading["schema"],
                         program=reading["program"],

@@ -28,19 +28,19 @@ from views.verify.kept.declared import KeptLog
 from views.verify.kept.judgement import (
     Cleaning,
     Proved,
-    Reading,
+    SchemaReading,
     cannot_be_kept,
     not_exact,
     now_ms,
     obstacles,
     too_late,
 )
-from views.verify.kept.rows import OWN_COLUMNS, Touched
-from views.verify.log.registry import Schemas
-from views.verify.log.states import LogTables, Taken
+from views.verify.kept.rows import OWN_COLUMNS, TouchedRows
+from views.verify.log.registry import WriterSchemas
+from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import KEY_COLUMN, TableState, create_view
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
-from views.verify.processes.stages import Stages
+from views.verify.processes.stages import StageTimes
 from views.verify.records.read import topic_facts, topic_settings
 from views.verify.values.types import quoted
 
@@ -69,7 +69,7 @@ class ResidentStates:
         memory_limit: str = MEMORY_LIMIT,
     ) -> None:
         self._kafka, self._registry, self._pins = KeptKafka.of(kafka), registry, pins
-        self._schemas = Schemas(registry)
+        self._schemas = WriterSchemas(registry)
         self._declared = {log.table: log for log in declared}
         self._place, self._memory_limit = work_directory, memory_limit
         self._held = ExitStack()
@@ -77,7 +77,7 @@ class ResidentStates:
         self._proved: dict[TableName, Proved] = {}
         self._logs: dict[TableName, KeptLog] = {}
         self._touched: dict[TableName, int] = {}
-        self.stages = Stages()  # what took how long
+        self.stages = StageTimes()  # what took how long
 
     def __enter__(self) -> Self:
         """Open the database."""
@@ -221,10 +221,12 @@ class ResidentStates:
         self._touched[table] = kept.touched
         self._tables[table] = replace(before, state=state, records=kept.records)
 
-    def _advanced(self, log: LogTables, table: TableName, taken: Taken, before: Proved) -> Taken:
+    def _advanced(
+        self, log: FrontierTables, table: TableName, taken: Taken, before: Proved
+    ) -> Taken:
         with self.stages.of("read"):
             folded = log.fold(table, behind=before.frontier)
-        touched = Touched(folded.survivors)
+        touched = TouchedRows(folded.survivors)
         with self.stages.of("fold and decode"):
             layer = log.load(replace(folded, survivors=touched), keyed=True)
             _require_keyed(layer)
@@ -238,7 +240,7 @@ class ResidentStates:
         since = {"lsn": str(before.frontier.lsn), "begun": ""}
         return Taken(state=state, records=folded.records, since=since)
 
-    def _put(self, layer: TableState, touched: Touched, base: str) -> None:
+    def _put(self, layer: TableState, touched: TouchedRows, base: str) -> None:
         """Replace the rows of the touched keys."""
         chunks = [chunk for array in touched.keys for chunk in array.chunks]
         keys = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})
@@ -249,8 +251,8 @@ class ResidentStates:
         self.database.unregister("touched")
         self.database.execute(f"INSERT INTO {quoted(base)} BY NAME FROM {quoted(layer.base)}")
 
-    def _log(self, record: FrontierRecord) -> LogTables:
-        return LogTables(
+    def _log(self, record: FrontierRecord) -> FrontierTables:
+        return FrontierTables(
             self.database,
             self._kafka,
             self._registry,
@@ -262,7 +264,7 @@ class ResidentStates:
 
     def _case(
         self,
-        log: LogTables,
+        log: FrontierTables,
         table: TableName,
         record: FrontierRecord,
         captured: Sequence[FrontierRecord],
@@ -282,7 +284,7 @@ class ResidentStates:
             frontier=own,
             appended_ms=next(parts, record.appended_ms),
             cleaning=Cleaning.of(topic_settings(self._kafka, topic)),
-            reading=Reading.by(pin, text),
+            reading=SchemaReading.by(pin, text),
         )
 
 

@@ -27,7 +27,7 @@ OWN_COLUMNS = frozenset({KEY_COLUMN, GONE_COLUMN})
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedRows:
     """The survivors that are rows; the keys of deleted ones are noted too."""
 
     survivors: Survivors

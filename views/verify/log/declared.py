@@ -41,7 +41,7 @@ from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
 from views.verify.log.left_out import HELD, KeyStatement, StandIn, bundles, unbundled
-from views.verify.log.registry import Schemas, parsed
+from views.verify.log.registry import WriterSchemas, parsed
 from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
 from views.verify.records.read import (
     BATCH_RECORDS,
@@ -113,7 +113,7 @@ class DeclaredReader:
     are given.
     """
 
-    def __init__(self, log: DeclaredLog, schemas: Schemas, reader_id: int) -> None:
+    def __init__(self, log: DeclaredLog, schemas: WriterSchemas, reader_id: int) -> None:
         self.log = log
         self._schemas = schemas
         self._bare: dict[int, Any] = {}

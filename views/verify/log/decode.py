@@ -25,7 +25,7 @@ from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import Envelope
 from changelog.contract.rows.schema import LoggedColumn
 from views.verify.log.documents import Reader, load, value_reader
-from views.verify.log.registry import Schemas, parsed
+from views.verify.log.registry import WriterSchemas, parsed
 from views.verify.records.read import place
 from views.verify.values.faults import FaultError, Quarantine
 
@@ -131,7 +131,7 @@ class AvroDecoder(Decoder):
 
     def __init__(
         self,
-        schemas: Schemas,
+        schemas: WriterSchemas,
         topic: str,
         reader_id: int,
         envelope: Envelope = Envelope.ROW,

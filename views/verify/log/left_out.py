@@ -64,7 +64,7 @@ class KeyStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeyRow:
     """A row of one key."""
 
     newest: KeyStatement  # the last statement of it
@@ -73,7 +73,7 @@ class Row:
     # columns too
     came: int | None
 
-    def holder(self, column: str, departed: Mapping[int, Row]) -> bytes | None:
+    def holder(self, column: str, departed: Mapping[int, KeyRow]) -> bytes | None:
         """Return the record that has a column; from key to key where need be."""
         row, passed = self, set[int]()
         while column in row.newest.lacks and column not in row.older:
@@ -83,7 +83,7 @@ class Row:
             row = departed[row.came]
         return row.older.get(column, row.newest.value)
 
-    def bundle(self, departed: Mapping[int, Row]) -> bytes:
+    def bundle(self, departed: Mapping[int, KeyRow]) -> bytes:
         """Return the last record and the older records that have its lacking values."""
         holders: dict[bytes, list[str]] = {}
         for column in self.newest.lacks:
@@ -96,17 +96,19 @@ class Row:
         return BUNDLE + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
 
-def _next(row: Row | None, statement: KeyStatement) -> Row:
+def _next(row: KeyRow | None, statement: KeyStatement) -> KeyRow:
     """Return a row after the next statement of its key."""
     if statement.begins or row is None:
-        return Row(statement, {}, statement.lsn if statement.begins and statement.lacks else None)
+        return KeyRow(
+            statement, {}, statement.lsn if statement.begins and statement.lacks else None
+        )
     older = {}
     for column in statement.lacks:
         if column not in row.newest.lacks and row.newest.value is not None:
             older[column] = row.newest.value
         elif column in row.older:
             older[column] = row.older[column]
-    return Row(statement, older, row.came if statement.lacks else None)
+    return KeyRow(statement, older, row.came if statement.lacks else None)
 
 
 def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
@@ -126,10 +128,10 @@ def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
 
 def bundles(statements: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[int, int, bytes]]:
     """Return for each key its last record's place and bundle, of statements by key, in order."""
-    departed: dict[int, Row] = {}
-    last: list[Row] = []
+    departed: dict[int, KeyRow] = {}
+    last: list[KeyRow] = []
     for _, of_key in groupby(statements, itemgetter(0)):
-        row: Row | None = None
+        row: KeyRow | None = None
         for _, statement in of_key:
             if statement.value is not None:
                 row = _next(row, statement)

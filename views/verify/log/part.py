@@ -25,13 +25,13 @@ from changelog.contract.log.frontier import Frontier
 from changelog.runtime.closed_database import closed_database
 from views.verify.log.decode import Decoder
 from views.verify.log.tables import TableState, decoded_tables, empty_table
-from views.verify.processes.place import Place, stamp_of
+from views.verify.processes.place import SharedFolder, stamp_of
 from views.verify.processes.scratch import together
-from views.verify.records.receipts import Part, Receipt, failed
-from views.verify.records.survivors import Buckets, FoldedBuckets, FoldRules
+from views.verify.records.receipts import Receipt, TopicPart, failed
+from views.verify.records.survivors import Buckets, FoldedBuckets, SurvivorRules
 from views.verify.records.topic import (
     LAST,
-    Reading,
+    TopicRead,
     buckets_of,
     findings_of,
     read_share,
@@ -55,19 +55,19 @@ class PartJob:
     frontier: Frontier  # says what belongs to the cut
     topic: str  # what is read
     key_id: int | None  # the schema id that every key bears, None where that is not known
-    rules: FoldRules  # which records count
+    rules: SurvivorRules  # which records count
     state: TableState  # says how the rows look
     decoder: bytes  # decodes them, pickled
-    place: Place  # where the file goes
+    place: SharedFolder  # where the file goes
 
-    def do(self, part: Part) -> str:
+    def do(self, part: TopicPart) -> str:
         """Return the receipt of a part as text, or the error that ended it."""
         try:
             return self._done(part).to_text()
         except ChangelogError as error:
             return failed(error)
 
-    def _done(self, part: Part) -> Receipt:
+    def _done(self, part: TopicPart) -> Receipt:
         decoder: Decoder = pickle.loads(self.decoder)  # noqa: S301 - of our own driver
         findings = findings_of(
             self.frontier,
@@ -82,7 +82,7 @@ class PartJob:
             buckets = buckets_of(part.offsets, Path(folder), most_bytes=_KEPT_BYTES)
             with closing(buckets):
                 read = read_share(
-                    self.kafka, self.topic, part.share, Reading(findings, buckets), _HELD_BYTES
+                    self.kafka, self.topic, part.share, TopicRead(findings, buckets), _HELD_BYTES
                 )
                 file = Path(folder) / "rows.parquet"
                 rows = self._written(file, decoder, buckets)

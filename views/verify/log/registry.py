@@ -19,7 +19,7 @@ _TIMEOUT_SECONDS = 30.0
 _NOT_FOUND = 404
 
 
-class Schemas:
+class WriterSchemas:
     """Fetches the text of a schema by its id; asks the registry once for each."""
 
     def __init__(self, connection: RegistryConnection) -> None:

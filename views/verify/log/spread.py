@@ -30,13 +30,13 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from views.base.pace import Pace, Tell
 from views.verify.log.part import PartJob, column_name
-from views.verify.log.states import LogTables, Taken
+from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState, base_columns, create_view, inexact_columns
-from views.verify.processes.place import Place, Stamp
+from views.verify.processes.place import FileStamp, SharedFolder
 from views.verify.processes.pool import in_threads
 from views.verify.records.read import beginnings
-from views.verify.records.receipts import Part, Receipt, parts_of, require_receipts
-from views.verify.records.survivors import FoldRules
+from views.verify.records.receipts import Receipt, TopicPart, parts_of, require_receipts
+from views.verify.records.survivors import SurvivorRules
 from views.verify.records.topic import LAST, findings_of, unmoved
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import literal, quoted
@@ -88,7 +88,7 @@ class SpreadTables:
         self._database, self._spread, self._frontier = database, spread, frontier
         self._folder, self._pins, self._quarantines = folder, pins, quarantines
         self._declared, self._tell = declared, tell
-        self._tables = LogTables(database, spread.kafka, spread.registry, frontier, pins=pins)
+        self._tables = FrontierTables(database, spread.kafka, spread.registry, frontier, pins=pins)
         self._count = 0
 
     def state(self, table: TableName) -> Taken | None:
@@ -140,10 +140,10 @@ class SpreadTables:
             frontier=frontier,
             topic=topic,
             key_id=pin.key,
-            rules=FoldRules(epoch=frontier.epoch, since=since),
+            rules=SurvivorRules(epoch=frontier.epoch, since=since),
             state=state,
             decoder=pickle.dumps(decoder),
-            place=Place(f"{self._spread.place}/{run}"),
+            place=SharedFolder(f"{self._spread.place}/{run}"),
         )
         with unmoved(self._spread.kafka, frontier, topic) as facts:
             starts = beginnings(frontier, topic, facts.starts)
@@ -174,7 +174,7 @@ class SpreadTables:
             left_out=sum(len(receipt.left_out) for receipt in receipts),
         )
 
-    def _launched(self, job: PartJob, parts: Sequence[Part]) -> list[str]:
+    def _launched(self, job: PartJob, parts: Sequence[TopicPart]) -> list[str]:
         """Have tasks do the parts; tell how far they are by the files that are there."""
         offsets, partitions = (sum(map(of, parts)) for of in (_offsets, _partitions))
         pace = Pace(self._tell, f'topic "{job.topic}":', offsets, "offsets by tasks")
@@ -202,7 +202,7 @@ class SpreadTables:
             findings.frames |= {bytes.fromhex(frame) for frame in receipt.frames}
         findings.require()
 
-    def _attach(self, state: TableState, place: Place, receipts: Sequence[Receipt]) -> None:
+    def _attach(self, state: TableState, place: SharedFolder, receipts: Sequence[Receipt]) -> None:
         """Fetch the rows and create the base table of a state from their files."""
         folder = self._folder / state.base
         folder.mkdir()
@@ -218,11 +218,11 @@ class SpreadTables:
         )
 
 
-def _offsets(part: Part) -> int:
+def _offsets(part: TopicPart) -> int:
     return part.offsets
 
 
-def _partitions(part: Part) -> int:
+def _partitions(part: TopicPart) -> int:
     return len(part.share)
 
 
@@ -231,14 +231,14 @@ def _numbers(names: Sequence[str]) -> set[int]:
     return {int(name.partition("-")[0]) for name in names}
 
 
-def _fetched(topic: str, place: Place, folder: Path, receipt: Receipt) -> Path:
+def _fetched(topic: str, place: SharedFolder, folder: Path, receipt: Receipt) -> Path:
     """Copy the file of a receipt to this machine.
 
     Raises LogError: it is not the file that the task has written; SinkError: it cannot be read.
     """
     file = folder / f"{receipt.part}.parquet"
     stamp = place.fetch(receipt.file, file)
-    written = Stamp(receipt.size, receipt.digest)
+    written = FileStamp(receipt.size, receipt.digest)
     if stamp != written or pq.read_metadata(file).num_rows != receipt.rows:
         raise LogError(
             f'topic "{topic}", task {receipt.part} of the verification: its file {receipt.file} in '

@@ -26,11 +26,11 @@ from views.verify.log.bag import add_places, keep_rows, read_changes
 from views.verify.log.columns import is_by_column
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import WriterSchemas
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
 from views.verify.processes.scratch import fill, let_go, make_table
 from views.verify.records.read import read_schema_topic
-from views.verify.records.survivors import FoldedBuckets, FoldedTable, FoldRules, Survivors
+from views.verify.records.survivors import FoldedBuckets, FoldedTable, SurvivorRules, Survivors
 from views.verify.records.topic import TopicRecords, read_topic
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import quoted
@@ -66,7 +66,7 @@ class Taken:
     since: Mapping[str, str] | None = None
 
 
-class LogTables:
+class FrontierTables:
     """Reads and folds tables of one frontier into one database."""
 
     def __init__(
@@ -82,7 +82,7 @@ class LogTables:
         declared: Mapping[TableName, DeclaredLog] | None = None,
         work_directory: Path | None = None,
         tell: Tell = quiet,
-        schemas: Schemas | None = None,
+        schemas: WriterSchemas | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -102,7 +102,7 @@ class LogTables:
         self._noted: dict[str, dict[str, list[str]]] = {}
         self._database = database
         self._kafka = kafka
-        self._schemas = schemas or Schemas(registry)
+        self._schemas = schemas or WriterSchemas(registry)
         self._frontier = frontier
         self._count = self._loaded = 0
 
@@ -145,7 +145,7 @@ class LogTables:
         since = frontier.since.get(topic)
         if behind is not None:  # what is older was sent again
             since = Position(behind.epoch, behind.lsn, 0)
-        rules = FoldRules(
+        rules = SurvivorRules(
             epoch=frontier.epoch,
             since=since,
             before=before,

@@ -19,7 +19,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """The size of a file in bytes and its SHA-256."""
 
     size: int
@@ -27,7 +27,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SharedFolder:
     """A shared folder, by its absolute path or URI."""
 
     uri: str
@@ -42,7 +42,7 @@ class Place:
         except (BaseError, OSError, ValueError) as error:
             raise self._refused("written", error) from error
 
-    def fetch(self, name: str, file: Path) -> Stamp:
+    def fetch(self, name: str, file: Path) -> FileStamp:
         """Copy a file from the store; return the stamp of the copy.
 
         Raises SinkError: it is not there, or cannot be read.
@@ -55,7 +55,7 @@ class Place:
                     size += out.write(chunk)
         except (BaseError, OSError, ValueError) as error:
             raise self._refused(f"read: {name}", error) from error
-        return Stamp(size, digest.hexdigest())
+        return FileStamp(size, digest.hexdigest())
 
     def names(self) -> list[str]:
         """List the files that are there.
@@ -81,8 +81,8 @@ class Place:
         )
 
 
-def stamp_of(file: Path) -> Stamp:
+def stamp_of(file: Path) -> FileStamp:
     """Return the stamp of a file of this machine."""
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256")
-    return Stamp(file.stat().st_size, digest.hexdigest())
+    return FileStamp(file.stat().st_size, digest.hexdigest())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Stages:
+class StageTimes:
     """Seconds of wall time, by stage; several verifications may share what was read."""
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ _MISTAKE = "what ran the tasks lost or mixed up their results: run the verificat
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TopicPart:
     """Whole partitions of a topic."""
 
     number: int  # of the part, from 0
@@ -162,7 +162,7 @@ def _told(raw: Mapping[str, str]) -> ChangelogError:
     return _KINDS.get(raw["error"], LogError)(raw["said"], hint=raw["hint"])
 
 
-def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[Part]:
+def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[TopicPart]:
     """Put the partitions of a topic into parts of about the same number of offsets.
 
     `least`: so many parts there are, where there are partitions.
@@ -179,13 +179,13 @@ def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[Par
         smallest = sizes.index(min(sizes))
         shares[smallest][part] = starts[part], ends[part]
         sizes[smallest] += span
-    return [Part(number, share) for number, share in enumerate(shares)]
+    return [TopicPart(number, share) for number, share in enumerate(shares)]
 
 
 def require_receipts(
     topic: str,
     run: str,
-    parts: Sequence[Part],
+    parts: Sequence[TopicPart],
     receipts: Iterable[Receipt],
     *,
     starts: Sequence[int],

@@ -37,7 +37,7 @@ class FoldedBuckets:
 
     database: duckdb.DuckDBPyConnection
     buckets: Buckets
-    rules: FoldRules
+    rules: SurvivorRules
     threads: int | None = None
 
     def batches(self) -> Iterator[pa.Table]:
@@ -79,7 +79,7 @@ _SURVIVOR = ["part", "off", "key", "value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldRules:
+class SurvivorRules:
     """The rules by which records count."""
 
     epoch: int  # the frontier's; `before` counts in it, records of older epochs all count
@@ -89,7 +89,7 @@ class FoldRules:
 
 
 def fold(
-    database: duckdb.DuckDBPyConnection, tables: Iterable[pa.Table], rules: FoldRules
+    database: duckdb.DuckDBPyConnection, tables: Iterable[pa.Table], rules: SurvivorRules
 ) -> pa.Table:
     """Return the rows that are alive, and the records without a place that decide about one.
 
@@ -122,7 +122,7 @@ def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(piece)
 
 
-def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: FoldRules) -> pa.Table:
+def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: SurvivorRules) -> pa.Table:
     """Return the last record of each key, tombstones too."""
     start = rules.since or Position(0, Lsn(0), 0)
     limit = None if rules.before is None else int(rules.before)

@@ -26,7 +26,7 @@ from changelog.contract.base.errors import CorruptRecordError, LogError, Unavail
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
 from changelog.native import Intake, RecordColumns
-from changelog.native.columns import NO_EPOCH, Fault, IntakeNews, Outcome
+from changelog.native.columns import NO_EPOCH, IntakeNews, ReadOutcome, RecordFault
 from views.base.pace import Pace, Tell, quiet
 from views.verify.processes.pool import helpers
 from views.verify.records.read import (
@@ -70,14 +70,14 @@ class _Keys:
             return b"{"
         return b"" if self.schema_id is None else _FRAME.pack(0, self.schema_id)
 
-    def said_of(self, fault: Fault) -> str:
+    def said_of(self, fault: RecordFault) -> str:
         """Return a fault in words."""
         match fault:
-            case Fault.NO_KEY:
+            case RecordFault.NO_KEY:
                 return "no key"
-            case Fault.OTHER_KEY if self.is_json:
+            case RecordFault.OTHER_KEY if self.is_json:
                 return "a key that is not a JSON document"
-            case Fault.OTHER_KEY:
+            case RecordFault.OTHER_KEY:
                 return f"a key that does not bear the pinned schema id {self.schema_id}"
             case _:
                 return "no header `position` of 20 bytes"
@@ -125,7 +125,7 @@ class Findings:
     def _look_at_faults(self, table: pa.Table) -> None:
         faulty = np.flatnonzero(table["fault"].to_numpy())
         for row in table.take(faulty).to_pylist() if len(faulty) else ():
-            why = f"the record has {self.keys.said_of(Fault(row['fault']))}"
+            why = f"the record has {self.keys.said_of(RecordFault(row['fault']))}"
             if self.quarantine is None:
                 raise CorruptRecordError(
                     f"{place(self.topic, row['part'], row['off'])}: {why}",
@@ -145,7 +145,7 @@ class Findings:
     def _astray(self, table: pa.Table) -> tuple[int, int]:
         if self.homes is None:
             return LAST
-        keyed = table.filter(pc.not_equal(table["fault"], Fault.NO_KEY))
+        keyed = table.filter(pc.not_equal(table["fault"], RecordFault.NO_KEY))
         return first_astray(keyed, self.homes) or LAST
 
     def require(self) -> None:
@@ -220,7 +220,7 @@ def read_topic(
             buckets = buckets_of(offsets, work_directory)
             stack.callback(buckets.close)
             pace = Pace(tell, f'topic "{topic}": read', offsets, "records")
-            _read(kafka, topic, starts, ends, Reading(findings, buckets, pace.add))
+            _read(kafka, topic, starts, ends, TopicRead(findings, buckets, pace.add))
         findings.require()
         stack.pop_all()
     newest = None if findings.newest is None else int.from_bytes(findings.newest[1][1:], "big")
@@ -271,7 +271,7 @@ def _untold(_records: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TopicRead:
     """The destination of records, a callback for their number, and a flag to stop."""
 
     findings: Findings
@@ -294,7 +294,7 @@ def _read(
     topic: str,
     starts: Sequence[int],
     ends: Sequence[int],
-    reading: Reading,
+    reading: TopicRead,
 ) -> None:
     shares = shared_out(starts, ends, helpers())
     if shares:
@@ -311,7 +311,7 @@ def _read(
 
 
 def read_share(
-    kafka: KafkaConnection, topic: str, share: Share, reading: Reading, most_bytes: int
+    kafka: KafkaConnection, topic: str, share: Share, reading: TopicRead, most_bytes: int
 ) -> Share:
     """Read a share; returns it when it was read to its end."""
     columns = RecordColumns(prefix=reading.findings.keys.beginning, buckets=len(reading.buckets))
@@ -342,11 +342,11 @@ def _opened(kafka: KafkaConnection, topic: str, share: Share, columns: RecordCol
 
 def _require_sound(topic: str, share: Share, news: IntakeNews) -> None:
     match news.outcome:
-        case Outcome.SHORT:
+        case ReadOutcome.SHORT:
             raise ended_early(topic, news.partition, news.offset, share[news.partition][1])
-        case Outcome.REFUSED:
+        case ReadOutcome.REFUSED:
             raise refused(topic, news.partition, news.message)
-        case Outcome.DISORDER:
+        case ReadOutcome.DISORDER:
             raise LogError(
                 f"{place(topic, news.partition, news.offset)}: the record came again while the "
                 "topic was read",

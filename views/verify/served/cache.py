@@ -19,7 +19,7 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from views.base.address import Address
 from views.base.cache import connect, servers
-from views.verify.served.documents import Document, Form, Page, text_page
+from views.verify.served.documents import Document, DocumentForm, DocumentPage, text_page
 from views.verify.served.threads import read_at_once
 from views.verify.values.jsonform import alone, key_of
 
@@ -27,7 +27,7 @@ _PAGE = 2_000
 _GLOB = str.maketrans({mark: f"\\{mark}" for mark in "*?[]\\"})
 
 
-def cache_tables(address: Address, form: Form) -> Iterator[pa.Table]:
+def cache_tables(address: Address, form: DocumentForm) -> Iterator[pa.Table]:
     """Return the entries under a prefix, ids without it; some may come twice."""
     url, prefix = address.location["url"], address.location["prefix"]
     value, suffix = address.location.get("value", "json"), address.location.get("suffix", "")
@@ -92,7 +92,9 @@ def as_bytes(raw: bytes | str) -> bytes:
 _NO_ROW = ""
 
 
-def _entries_page(value: str, ids: list[str], entries: Sequence[Any], form: Form) -> Page:
+def _entries_page(
+    value: str, ids: list[str], entries: Sequence[Any], form: DocumentForm
+) -> DocumentPage:
     """Return a page of entries as the server gave them.
 
     `value`: what an entry is: `json`, `hash` or `string`. `entries`: for each row a text, a hash,
@@ -100,16 +102,18 @@ def _entries_page(value: str, ids: list[str], entries: Sequence[Any], form: Form
     """
     if value == "json":
         return text_page(ids, [text if isinstance(text, bytes) else b"" for text in entries])
-    read: Callable[[str, Any, Form], str | dict[str, Any]] = _hash if value == "hash" else _text
+    read: Callable[[str, Any, DocumentForm], str | dict[str, Any]] = (
+        _hash if value == "hash" else _text
+    )
     rows = [read(id_, entry, form) for id_, entry in zip(ids, entries, strict=True)]
 
     def documents() -> list[Document]:
         return list(zip(ids, rows, strict=True))
 
-    return Page(None if _NO_ROW in rows else (ids, rows), documents)
+    return DocumentPage(None if _NO_ROW in rows else (ids, rows), documents)
 
 
-def _hash(_: str, entry: Any, form: Form) -> str | dict[str, Any]:  # noqa: ANN401
+def _hash(_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # noqa: ANN401
     if not isinstance(entry, dict) or not entry:
         return _NO_ROW
     texts = {_decoded(name): _decoded(text) for name, text in entry.items()}
@@ -120,7 +124,7 @@ def _hash(_: str, entry: Any, form: Form) -> str | dict[str, Any]:  # noqa: ANN4
     return row
 
 
-def _text(id_: str, entry: Any, form: Form) -> str | dict[str, Any]:  # noqa: ANN401
+def _text(id_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # noqa: ANN401
     if not isinstance(entry, bytes):
         return _NO_ROW
     try:

@@ -27,7 +27,7 @@ Document = tuple[str, str | dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DocumentPage:
     """Documents that came together."""
 
     # their ids and rows as orjson reads them; None when it refuses one
@@ -35,7 +35,7 @@ class Page:
     documents: Callable[[], list[Document]]  # reads them by `json`
 
 
-def text_page(ids: list[str], texts: list[bytes]) -> Page:
+def text_page(ids: list[str], texts: list[bytes]) -> DocumentPage:
     """Return a page of documents that came one by one, in UTF-8 or what should be."""
 
     def documents() -> list[Document]:
@@ -43,12 +43,12 @@ def text_page(ids: list[str], texts: list[bytes]) -> Page:
         return list(zip(ids, read, strict=True))
 
     try:
-        return Page((ids, list(map(orjson.loads, texts))), documents)
+        return DocumentPage((ids, list(map(orjson.loads, texts))), documents)
     except orjson.JSONDecodeError:
-        return Page(None, documents)
+        return DocumentPage(None, documents)
 
 
-class Form:
+class DocumentForm:
     """The form that the rows of one view have in JSON."""
 
     def __init__(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class Form:
         """Return the columns of its key."""
         return self._key
 
-    def table(self, page: Page) -> pa.Table:
+    def table(self, page: DocumentPage) -> pa.Table:
         """Return the rows of a page, with a column of faults."""
         if page.quick is not None:
             ids, rows = page.quick

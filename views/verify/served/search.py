@@ -24,7 +24,7 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.tls_trust import authorities
 from views.base.address import Address
-from views.verify.served.documents import Document, Form, Page
+from views.verify.served.documents import Document, DocumentForm, DocumentPage
 from views.verify.served.threads import read_at_once
 from views.verify.values.jsonform import identifier
 from views.verify.values.types import Type
@@ -36,7 +36,7 @@ _SAMPLE = 100
 _KEEP = "5m"
 
 
-def search_tables(address: Address, form: Form) -> Iterator[pa.Table]:
+def search_tables(address: Address, form: DocumentForm) -> Iterator[pa.Table]:
     """Return the documents of an index."""
     url, index = address.location["url"].rstrip("/"), address.location["index"]
     routing = address.location.get("routing")
@@ -71,7 +71,11 @@ def _page_size(client: httpx.Client, index: str) -> int:
 
 
 def _slice(
-    client: httpx.Client, index: str, body: Mapping[str, Any], form: Form, routing: str | None
+    client: httpx.Client,
+    index: str,
+    body: Mapping[str, Any],
+    form: DocumentForm,
+    routing: str | None,
 ) -> Iterator[pa.Table]:
     answer = client.post(f"/{index}/_search", params={"scroll": _KEEP}, json=body)
     page = _parsed(answer)
@@ -118,7 +122,7 @@ def _check_routing(hits: list[dict[str, Any]], column: tuple[str, Type]) -> None
             )
 
 
-def _page(answer: httpx.Response, page: dict[str, Any]) -> Page:
+def _page(answer: httpx.Response, page: dict[str, Any]) -> DocumentPage:
     """Return the documents of an answer that was parsed."""
 
     def documents() -> list[Document]:
@@ -126,4 +130,4 @@ def _page(answer: httpx.Response, page: dict[str, Any]) -> Page:
         return [(hit["_id"], hit["_source"]) for hit in hits]
 
     hits = page["hits"]["hits"]
-    return Page(([hit["_id"] for hit in hits], [hit["_source"] for hit in hits]), documents)
+    return DocumentPage(([hit["_id"] for hit in hits], [hit["_source"] for hit in hits]), documents)

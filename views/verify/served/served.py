@@ -19,7 +19,7 @@ from views.base.address import Address
 from views.verify.processes.scratch import fill, first_row, let_go, row_count
 from views.verify.served.cache import cache_tables
 from views.verify.served.delta import conformed, delta_batches
-from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form
+from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, DocumentForm
 from views.verify.served.postgres import postgres_tables
 from views.verify.served.search import search_tables
 from views.verify.served.topic import topic_tables
@@ -91,15 +91,15 @@ def _batches(
         case "delta":
             yield from delta_batches(address.location["path"], columns)
         case "memory":
-            yield from Form(columns, key).tables(_line_documents(address))
+            yield from DocumentForm(columns, key).tables(_line_documents(address))
         case "search":
-            yield from search_tables(address, Form(columns, key))
+            yield from search_tables(address, DocumentForm(columns, key))
         case "cache":
-            yield from cache_tables(address, Form(columns, key))
+            yield from cache_tables(address, DocumentForm(columns, key))
         case "postgres":
             yield from postgres_tables(address, columns)
         case "topic":
-            yield from topic_tables(address, Form(columns, key))
+            yield from topic_tables(address, DocumentForm(columns, key))
         case _:
             raise SinkError(f'what sink "{address.sink}" serves cannot be read for verification')
 

@@ -32,8 +32,8 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.contract.base.errors import CorruptRecordError, SinkError, UnavailableLogError
 from changelog.kafka.errors import is_waited_for
 from views.base.address import Address
-from views.verify.log.registry import Schemas, parsed
-from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, Form, text_page
+from views.verify.log.registry import WriterSchemas, parsed
+from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, DocumentForm, text_page
 from views.verify.values.jsonform import identifier, load
 from views.verify.values.types import Type, arrow_type
 
@@ -45,7 +45,7 @@ _LOWEST = {"date": -(2**31), "timestamp": -(2**63), "timestamp_ntz": -(2**63)}
 Take = Callable[[Any], Any]
 
 
-def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
+def topic_tables(address: Address, form: DocumentForm) -> Iterator[pa.Table]:
     """Return the rows of a topic."""
     place = address.location
     options = json.loads(place.get("options", "{}"))
@@ -60,7 +60,7 @@ def topic_tables(address: Address, form: Form) -> Iterator[pa.Table]:
         }
         tables: Callable[[list[Message]], pa.Table] = _Json(form, is_keyed=is_keyed).table
         if place["value"] == "avro":
-            schemas = Schemas(
+            schemas = WriterSchemas(
                 RegistryConnection(url=place["registry"], options=options.get("registry", {}))
             )
             tables = _Avro(form, schemas, is_keyed=is_keyed).table
@@ -112,7 +112,7 @@ def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
 
 
 class _Json:
-    def __init__(self, form: Form, *, is_keyed: bool) -> None:
+    def __init__(self, form: DocumentForm, *, is_keyed: bool) -> None:
         self._form, self._is_keyed = form, is_keyed
 
     def table(self, messages: list[Message]) -> pa.Table:
@@ -136,7 +136,7 @@ class _Json:
 
 
 class _Avro:
-    def __init__(self, form: Form, schemas: Schemas, *, is_keyed: bool) -> None:
+    def __init__(self, form: DocumentForm, schemas: WriterSchemas, *, is_keyed: bool) -> None:
         self._form, self._schemas, self._is_keyed = form, schemas, is_keyed
         self._bare: dict[int, Any] = {}
         self._takes = [(name, _take(kind)) for name, kind in form.columns]

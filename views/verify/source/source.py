@@ -26,9 +26,9 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.verify.compare.compare import Comparison
-from views.verify.compare.report import Difference, VerifyReport
+from views.verify.compare.report import Mismatch, VerifyReport
 from views.verify.log.decode import Decoder, survivors_of
-from views.verify.log.states import Folded, LogTables
+from views.verify.log.states import Folded, FrontierTables
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN
 from views.verify.processes.scratch import MEMORY_LIMIT, first_row, scratch
 from views.verify.records.read import read_frontiers
@@ -110,7 +110,7 @@ def verify_source(
         say(f"snapshot at {snapshot.lsn}")
         frontier = _frontier_past(request, snapshot, say)
         say(f"frontier at {frontier.lsn}")
-        log = LogTables(
+        log = FrontierTables(
             database,
             request.kafka,
             request.registry,
@@ -220,7 +220,7 @@ class _Cut:
 
     request: SourceRequest
     database: duckdb.DuckDBPyConnection
-    log: LogTables
+    log: FrontierTables
     snapshot: Snapshot
     frontier: Frontier
 
@@ -288,7 +288,7 @@ def _verify_table(cut: _Cut, table: TableName) -> VerifyReport:
     )
 
 
-def _difference(row: Difference, names: Mapping[str, str], offset: str | None) -> Difference:
+def _difference(row: Mismatch, names: Mapping[str, str], offset: str | None) -> Mismatch:
     """Return a difference under the table's own column names."""
     key = {names[name]: value for name, value in row.key.items()}
     column = None if row.column is None else names[row.column]

@@ -24,13 +24,13 @@ _HOLDERS = (*_HANDED, exp.Struct, exp.Coalesce, exp.Select, exp.Subquery)
 
 
 @dataclass(frozen=True, slots=True)
-class Bag:
+class BagPlaces:
     """Where in a value there are bags."""
 
     is_bag: bool = False  # whether the value itself is one
-    element: Bag | None = None  # of a list, where in its elements there are any
+    element: BagPlaces | None = None  # of a list, where in its elements there are any
     # of a struct, where in its fields there are any
-    fields: Mapping[str, Bag] = field(default_factory=dict)
+    fields: Mapping[str, BagPlaces] = field(default_factory=dict)
 
 
 class Bags:
@@ -39,7 +39,7 @@ class Bags:
     def __init__(self, query: exp.Expr) -> None:
         self._sources = sources_of(query)
 
-    def of(self, node: exp.Expr | None) -> Bag | None:  # noqa: PLR0911 - one for each case
+    def of(self, node: exp.Expr | None) -> BagPlaces | None:  # noqa: PLR0911 - one for each case
         """Return the bags in a value, or None if it holds none."""
         match node:
             case None:
@@ -47,10 +47,12 @@ class Bags:
             case exp.ArraySort():
                 inner = self.of(node.this)
                 return (
-                    None if inner is None or inner.element is None else Bag(element=inner.element)
+                    None
+                    if inner is None or inner.element is None
+                    else BagPlaces(element=inner.element)
                 )
             case exp.ArrayAgg() | exp.ArrayUniqueAgg():
-                return Bag(is_bag=True, element=self.of(node.this))
+                return BagPlaces(is_bag=True, element=self.of(node.this))
             case exp.PropertyEQ():
                 return self.of(node.expression)
             case exp.Coalesce():
@@ -61,7 +63,7 @@ class Bags:
                     for field in node.expressions
                     if (bag := self.of(field)) is not None
                 }
-                return Bag(fields=fields) if fields else None
+                return BagPlaces(fields=fields) if fields else None
             case exp.Column():
                 return self._column(node)
             case _ if isinstance(node, _HANDED):
@@ -90,7 +92,7 @@ class Bags:
             return False
         return any(self.of(item) is not None for item in items)
 
-    def _column(self, node: exp.Column) -> Bag | None:
+    def _column(self, node: exp.Column) -> BagPlaces | None:
         source = self._sources.get(id(node))
         if source is None:
             return None
@@ -111,7 +113,7 @@ def _selects(query: exp.Expr) -> list[exp.Select]:
     return _selects(query.this) if isinstance(query, exp.Subquery) else []
 
 
-def in_order(value: str, kind: Type, bag: Bag) -> str:
+def in_order(value: str, kind: Type, bag: BagPlaces) -> str:
     """Return the SQL of a value whose bags are put in one order, innermost first."""
     if kind.name == "array":
         inner = value

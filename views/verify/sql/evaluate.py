@@ -12,7 +12,7 @@ import duckdb
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
 from views.verify.log.tables import INEXACT, exact_values
-from views.verify.sql.bags import Bag, in_order
+from views.verify.sql.bags import BagPlaces, in_order
 from views.verify.sql.ends import OWN
 from views.verify.sql.sqltypes import INTEGERS
 from views.verify.sql.translate import MACROS, Translation, UnverifiableError, translate
@@ -44,7 +44,9 @@ class Evaluated:
     """Facts about a view's columns for their comparison."""
 
     floats: Mapping[str, Equality]  # of each, how its floats are compared
-    bags: Mapping[str, Bag]  # those that hold lists in an order that Spark leaves open, and where
+    bags: Mapping[
+        str, BagPlaces
+    ]  # those that hold lists in an order that Spark leaves open, and where
 
 
 def evaluate(
@@ -196,7 +198,7 @@ def _failing(
     return failing if len(failing) < max(len(columns), 2) else []
 
 
-def ordered(value: str, name: str, kind: Type, bags: Mapping[str, Bag]) -> str:
+def ordered(value: str, name: str, kind: Type, bags: Mapping[str, BagPlaces]) -> str:
     """Return the SQL of a column's value with the lists in one order that are in none."""
     bag = {column.lower(): list_bag for column, list_bag in bags.items()}.get(name.lower())
     return value if bag is None else in_order(value, kind, bag)

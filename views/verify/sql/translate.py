@@ -35,7 +35,7 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql, briefly, leaves, shown
-from views.verify.sql.bags import LISTS, Bag, Bags
+from views.verify.sql.bags import LISTS, BagPlaces, Bags
 from views.verify.sql.constants import MOMENTS, as_moment, is_real, no_moment, path_of, unchecked
 from views.verify.sql.ends import (
     FAILING_AT,
@@ -251,7 +251,7 @@ class Translation:
     groups: bool  # whether equal values become one somewhere, so that 0.0 may stand for -0.0
     by_row: bool = False  # whether each row comes from one row of one table
     # columns that hold lists in an order that Spark leaves open, and where
-    bags: Mapping[str, Bag] = field(default_factory=dict)
+    bags: Mapping[str, BagPlaces] = field(default_factory=dict)
 
 
 def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:

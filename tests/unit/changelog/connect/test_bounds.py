@@ -26,7 +26,7 @@ from changelog.runtime.bounded_answers import MOST_BYTES
 from changelog.runtime.process import pulse
 from changelog.runtime.process.pulse import Pulse
 from changelog.sink.registry import Schemas
-from replay.declared.exact import FaultError
+from replay.declared.exact import FaultyRecordError
 from replay.declared.exact import _digits as replay_digits
 from views.page import answers as origin_module
 from views.verify.log.declared_values import _written_out as verify_digits
@@ -192,7 +192,7 @@ def test_a_scale_that_postgresql_has_is_read():
 
 @pytest.mark.parametrize("scale", [999_999_999, -999_999_999])
 def test_both_engines_refuse_a_scale_that_no_numeric_has(scale):
-    with pytest.raises(FaultError):
+    with pytest.raises(FaultyRecordError):
         replay_digits({"value": b"\1", "scale": scale})
     with pytest.raises(Exception, match="no scale of a numeric"):
         verify_digits({"value": b"\1", "scale": scale})

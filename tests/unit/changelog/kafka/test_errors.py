@@ -11,7 +11,7 @@ from changelog.connect import task
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, RefusedAccessError, UnavailableError
 from changelog.kafka import cluster, errors, scan
-from changelog.kafka.errors import MEANINGS, Meaning, is_passing, log_error, meaning
+from changelog.kafka.errors import MEANINGS, ErrorMeaning, is_passing, log_error, meaning
 from changelog.lines import group, reading
 from changelog.load import job
 from changelog.sink import producer
@@ -78,20 +78,20 @@ def test_modules_have_no_table_of_their_own(module):
 @pytest.mark.parametrize(
     ("code", "means"),
     [
-        (KafkaError._ALL_BROKERS_DOWN, Meaning.AWAY),
-        (KafkaError._TIMED_OUT, Meaning.AWAY),
-        (KafkaError.COORDINATOR_NOT_AVAILABLE, Meaning.BUSY),
-        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, Meaning.BUSY),
-        (KafkaError.NOT_ENOUGH_REPLICAS, Meaning.BUSY),
-        (KafkaError._NOENT, Meaning.BUSY),
-        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, Meaning.SESSION_LOST),
-        (KafkaError._AUTHENTICATION, Meaning.NOT_LET_IN),
-        (KafkaError.SASL_AUTHENTICATION_FAILED, Meaning.NOT_LET_IN),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Meaning.FORBIDDEN),
-        (KafkaError.PRODUCER_FENCED, Meaning.OVERTAKEN),
-        (KafkaError.MSG_SIZE_TOO_LARGE, Meaning.TOO_LARGE),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, Meaning.MISSING),
-        (KafkaError.INVALID_RECORD, Meaning.REFUSED),
+        (KafkaError._ALL_BROKERS_DOWN, ErrorMeaning.AWAY),
+        (KafkaError._TIMED_OUT, ErrorMeaning.AWAY),
+        (KafkaError.COORDINATOR_NOT_AVAILABLE, ErrorMeaning.BUSY),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, ErrorMeaning.BUSY),
+        (KafkaError.NOT_ENOUGH_REPLICAS, ErrorMeaning.BUSY),
+        (KafkaError._NOENT, ErrorMeaning.BUSY),
+        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorMeaning.SESSION_LOST),
+        (KafkaError._AUTHENTICATION, ErrorMeaning.NOT_LET_IN),
+        (KafkaError.SASL_AUTHENTICATION_FAILED, ErrorMeaning.NOT_LET_IN),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ErrorMeaning.FORBIDDEN),
+        (KafkaError.PRODUCER_FENCED, ErrorMeaning.OVERTAKEN),
+        (KafkaError.MSG_SIZE_TOO_LARGE, ErrorMeaning.TOO_LARGE),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, ErrorMeaning.MISSING),
+        (KafkaError.INVALID_RECORD, ErrorMeaning.REFUSED),
     ],
 )
 def test_what_codes_mean(code, means):

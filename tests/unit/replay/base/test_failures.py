@@ -14,7 +14,7 @@ from changelog.contract.base.errors import (
     VerdictError,
 )
 from replay.base.failures import translate, translated
-from replay.base.task_faults import Fault, FormlessValueError, MarkedError
+from replay.base.task_faults import FormlessValueError, MarkedError, TaskFault
 
 CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
 
@@ -28,10 +28,10 @@ CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
             "offset 2",
         ),
         ("x <changelog:escape>NaN\nhere</changelog>", FormlessValueError, "NaN\nhere"),
-        (f"{MarkedError(Fault.LOST, 'offset 9')}", VerdictError, "vanished from the log"),
-        (f"{MarkedError(Fault.LOST, 'offset 9')}", VerdictError, "offset 9"),
-        (f"{MarkedError(Fault.SILENT, 'for 60 s')}", UnavailableLogError, "for 60 s"),
-        (f"{MarkedError(Fault.REFUSED, 'no right')}", LogError, "no right"),
+        (f"{MarkedError(TaskFault.LOST, 'offset 9')}", VerdictError, "vanished from the log"),
+        (f"{MarkedError(TaskFault.LOST, 'offset 9')}", VerdictError, "offset 9"),
+        (f"{MarkedError(TaskFault.SILENT, 'for 60 s')}", UnavailableLogError, "for 60 s"),
+        (f"{MarkedError(TaskFault.REFUSED, 'no right')}", LogError, "no right"),
         ("[KAFKA_DATA_LOSS.X] gone", VerdictError, "vanished"),
         ("[RETRIES_EXCEEDED] The maximum number of retries", UnavailableError, "went away"),
         ("[INVALID_HANDLE.SESSION_NOT_FOUND] x", UnavailableError, "Spark Connect server"),

@@ -17,7 +17,7 @@ from replay.broker.topic_state import TopicState
 from replay.declared.declared import _COLUMNS, _batch
 from replay.declared.interpret import Interpreter
 from replay.verdict.declared_verdict import judge_declared, lost_meanwhile
-from replay.verdict.limits import Times
+from replay.verdict.limits import VerdictTimes
 
 TYPES = {"id": "int", "m": "decimal(10,2)", "day": "date", "t": "timestamp_ntz", "s": "string"}
 LOG = DeclaredLog(
@@ -104,8 +104,10 @@ def state(**changes: object) -> TopicState:
     )
 
 
-def at(now_ms: int) -> Times:
-    return Times(started_ms=100, asked_ms=100, now_ms=now_ms, estimate_ms=None, allowance_ms=0)
+def at(now_ms: int) -> VerdictTimes:
+    return VerdictTimes(
+        started_ms=100, asked_ms=100, now_ms=now_ms, estimate_ms=None, allowance_ms=0
+    )
 
 
 FLAT = DeclaredLog(

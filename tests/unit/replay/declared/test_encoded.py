@@ -25,8 +25,8 @@ from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
-from replay.declared.encoded import RowEncoder
-from replay.local.records import Written
+from replay.declared.encoded import DeclaredRowEncoder
+from replay.local.records import WrittenRecord
 from replay.local.rows import RowReader
 
 LOG = DeclaredLog(
@@ -76,11 +76,11 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "value", "wanted"), CASES)
 def test_a_value_comes_back_as_what_it_was(kind, value, wanted):
-    encoder = RowEncoder(LOG, [ID, column(kind)])
+    encoder = DeclaredRowEncoder(LOG, [ID, column(kind)])
     for each, read in ((value, wanted), (None, None)):
         record = encoder.encode([7, each])
         assert encoder.decode(record) == [7, each]
-        table = RowReader(encoder.schemas, ["id", "v"]).table([Written(record, 0, 0)])
+        table = RowReader(encoder.schemas, ["id", "v"]).table([WrittenRecord(record, 0, 0)])
         assert table.to_pylist() == [{"id": 7, "v": read}]
         _, body = unframe(record)
         schema = fastavro.parse_schema(json.loads(encoder.schemas.writers[1]))
@@ -93,7 +93,7 @@ def test_a_value_comes_back_as_what_it_was(kind, value, wanted):
 @pytest.mark.parametrize(("kind", "value", "_"), CASES)
 def test_a_value_in_the_key_has_no_null_beside_it(kind, value, _):
     log = DeclaredLog(table=LOG.table, topic="t", shape=LOG.shape, key=("v",))
-    encoder = RowEncoder(log, [ID, column(kind)])
+    encoder = DeclaredRowEncoder(log, [ID, column(kind)])
     assert encoder.decode(encoder.encode([None, value])) == [None, value]
     assert encoder.schemas.logged(1).key == ("v",)
     with pytest.raises(VerdictError, match='column "v"'):
@@ -119,12 +119,14 @@ def test_a_value_in_the_key_has_no_null_beside_it(kind, value, _):
 )
 def test_what_a_type_cannot_hold_is_refused(kind, value):
     with pytest.raises(VerdictError, match='column "v"'):
-        RowEncoder(LOG, [ID, column(ColumnType(kind.value, kind))]).encode([1, value])
+        DeclaredRowEncoder(LOG, [ID, column(ColumnType(kind.value, kind))]).encode([1, value])
 
 
 @pytest.mark.parametrize("text", ["1.505", "NaN", "12345678901", "1E+9"])
 def test_a_decimal_that_does_not_fit_is_refused(text):
-    encoder = RowEncoder(LOG, [ID, column(ColumnType("decimal(10,2)", Kind.DECIMAL, 10, 2))])
+    encoder = DeclaredRowEncoder(
+        LOG, [ID, column(ColumnType("decimal(10,2)", Kind.DECIMAL, 10, 2))]
+    )
     with pytest.raises(VerdictError, match='column "v"'):
         encoder.encode([1, Decimal(text)])
 
@@ -133,17 +135,17 @@ def test_columns_that_would_not_be_told_apart_are_refused():
     names = ("a b", "A_b")
     twins = [column(ColumnType("int", Kind.INT), name) for name in names]
     with pytest.raises(VerdictError, match="is not held here"):
-        RowEncoder(LOG, [ID, *twins])
+        DeclaredRowEncoder(LOG, [ID, *twins])
     empty = column(ColumnType("decimal(0,0)", Kind.DECIMAL))
     with pytest.raises(VerdictError, match=r'column "v" \(decimal\(0,0\)\).* is not held here'):
-        RowEncoder(LOG, [ID, empty])
+        DeclaredRowEncoder(LOG, [ID, empty])
 
 
 def test_every_column_that_can_be_declared_is_held_under_its_name():
     kinds = ["boolean", "int", "bigint", "float", "double", "string", "binary", "date",
              "timestamp", "timestamp_ntz", "decimal(38,10)"]  # fmt: skip
     columns = declared_columns({"id": "int", **{f"a {k}": k for k in kinds}}, "logs.things")
-    read = RowEncoder(LOG, columns).schemas.logged(1)
+    read = DeclaredRowEncoder(LOG, columns).schemas.logged(1)
     assert [each.column for each in read.columns] == [each.column for each in columns]
     assert [each.type for each in read.columns] == [each.type for each in columns]
     assert (read.table, read.key) == (LOG.table, LOG.key)
@@ -165,5 +167,5 @@ def test_every_type_of_avro_is_held():
     text = json.dumps({"type": "record", "name": "V", "fields": fields})
     columns = avro_columns(text, ValueShape.FLAT_AVRO)
     log = DeclaredLog(table=LOG.table, topic="t", shape=ValueShape.FLAT_AVRO, key=("c1",))
-    read = RowEncoder(log, columns).schemas.logged(1)
+    read = DeclaredRowEncoder(log, columns).schemas.logged(1)
     assert [each.type for each in read.columns] == [each.type for each in columns]

@@ -26,10 +26,10 @@ from changelog.contract.rows.relation import Column, Relation, Row, TableName
 from changelog.contract.rows.types import ColumnType, Kind
 from replay.declared.interpret import Interpreter
 from views.verify.log.declared import DeclaredReader
-from views.verify.log.registry import Schemas
+from views.verify.log.registry import WriterSchemas
 
 COLUMNS = {"id": "int", "name": "string"}
-NOWHERE = Schemas(RegistryConnection(url="http://127.0.0.1:9"))
+NOWHERE = WriterSchemas(RegistryConnection(url="http://127.0.0.1:9"))
 
 
 def log(shape: ValueShape, columns=None, **more) -> DeclaredLog:

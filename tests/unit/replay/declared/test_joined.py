@@ -12,13 +12,13 @@ from changelog.contract.rows.relation import TableName
 from replay.base.config import ReplaySettings
 from replay.cut.cut import Cut
 from replay.declared.joined import CutParts
-from replay.verdict.limits import Times
+from replay.verdict.limits import VerdictTimes
 from replay.verdict.verdict import VerdictKind, judge
 from tests.unit.replay.states import APPENDED_MS, IDLE, LAG_MS, RECORD, with_settings
 
 PAID = TableName("billing", "paid")
 LOG = CapturedLog(table=PAID, topic="payments", frontier_topic="b._frontier", slot="billing")
-TIMES = Times(
+TIMES = VerdictTimes(
     started_ms=APPENDED_MS, asked_ms=APPENDED_MS, now_ms=APPENDED_MS, estimate_ms=1, allowance_ms=1
 )
 

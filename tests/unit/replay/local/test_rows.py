@@ -23,7 +23,7 @@ from changelog.contract.rows.relation import Column
 from changelog.contract.rows.schema import key_schema, value_schema
 from changelog.contract.rows.types import column_type
 from replay.decode.schemas import TopicSchemas
-from replay.local.records import Written
+from replay.local.records import WrittenRecord
 from replay.local.rows import RowReader, can_read
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
 
@@ -49,7 +49,7 @@ def encoded(row=ROW, relation=RELATION, schema_id=VALUE_ID):
 
 
 def read(of, *values, columns=("id", "name")):
-    records = [Written(value, 3, 10 + number) for number, value in enumerate(values)]
+    records = [WrittenRecord(value, 3, 10 + number) for number, value in enumerate(values)]
     return RowReader(of, columns).table(records).to_pylist()
 
 

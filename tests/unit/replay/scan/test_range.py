@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from changelog.native.records import News
-from replay.base.task_faults import Fault, marked
+from replay.base.task_faults import TaskFault, marked
 from replay.scan.range import PartitionRange, read_to_end
 
 
@@ -45,13 +45,21 @@ def test_a_range_is_read_to_its_end(news):
 @pytest.mark.parametrize(
     ("news", "fault", "said"),
     [
-        ([News(1)], Fault.SILENT, "nothing came"),
-        ([News(1), AWAY], Fault.SILENT, "nothing came"),
-        ([News(1), News(0, ends_at=2)], Fault.LOST, "ends before offset 4"),
-        ([News(0, error=KafkaError._AUTO_OFFSET_RESET)], Fault.LOST, "not on the log"),
-        ([News(0, error=KafkaError.UNKNOWN_TOPIC_OR_PART)], Fault.LOST, "not on the log"),
-        ([News(0, error=KafkaError.TOPIC_AUTHORIZATION_FAILED)], Fault.REFUSED, "cannot be read"),
-        ([News(0, error=KafkaError._FATAL, message="gone", is_fatal=True)], Fault.REFUSED, "gone"),
+        ([News(1)], TaskFault.SILENT, "nothing came"),
+        ([News(1), AWAY], TaskFault.SILENT, "nothing came"),
+        ([News(1), News(0, ends_at=2)], TaskFault.LOST, "ends before offset 4"),
+        ([News(0, error=KafkaError._AUTO_OFFSET_RESET)], TaskFault.LOST, "not on the log"),
+        ([News(0, error=KafkaError.UNKNOWN_TOPIC_OR_PART)], TaskFault.LOST, "not on the log"),
+        (
+            [News(0, error=KafkaError.TOPIC_AUTHORIZATION_FAILED)],
+            TaskFault.REFUSED,
+            "cannot be read",
+        ),
+        (
+            [News(0, error=KafkaError._FATAL, message="gone", is_fatal=True)],
+            TaskFault.REFUSED,
+            "gone",
+        ),
     ],
 )
 def test_a_range_that_cannot_be_read_is_loud(news, fault, said):

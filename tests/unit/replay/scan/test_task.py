@@ -9,7 +9,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.partition import partition_of
-from replay.base.task_faults import Fault, marked
+from replay.base.task_faults import TaskFault, marked
 from replay.scan import task
 from replay.scan.last_records import FoldRules
 from replay.scan.range import PartitionRange
@@ -42,7 +42,7 @@ def run(monkeypatch):
             add_records(last, [message(e) if isinstance(e, Entry) else e for e in log])
 
         monkeypatch.setattr(task, "read_into", read_into)
-        job = task.Job(
+        job = task.ScanJob(
             kafka=KafkaConnection(brokers=""),
             topic="t",
             ranges=[PartitionRange(partition, 0, 99) for partition in logs],
@@ -93,7 +93,7 @@ def test_a_key_away_from_home_is_loud_where_keys_have_one_partition(run):
     with pytest.raises(Exception, match="belongs to partition 1") as failed:
         run({0: [entry(away, 5)]})
     fault, text = marked(str(failed.value)) or (None, "")
-    assert fault is Fault.CORRUPT
+    assert fault is TaskFault.CORRUPT
     assert text.startswith('topic "t", partition 0, offset 5')
     assert [r["offset"] for r in run({0: [entry(away, 5)]}, homes=None)] == [5, None]
 

@@ -26,11 +26,11 @@ from replay.store.checkpoint import (
     unnamed,
 )
 from replay.store.stored import StoredRecords
-from replay.verdict.increment import Base
+from replay.verdict.increment import StoredBase
 from tests.unit.replay.states import RECORD
 
 NOW = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
-BASE = Base(record=RECORD, lag_ms=1, retention_ms=2, pin=SchemaPin(3, 4))
+BASE = StoredBase(record=RECORD, lag_ms=1, retention_ms=2, pin=SchemaPin(3, 4))
 
 
 def made(minutes: float, *names: str) -> Checkpoint:

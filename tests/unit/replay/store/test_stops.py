@@ -10,7 +10,7 @@ from changelog.contract.base.position import Position
 from replay.base.config import ReplaySettings
 from replay.base.record_place import cut_of
 from replay.store.checkpoint import Checkpoint, Manifest
-from replay.store.plan import Advance, Step
+from replay.store.plan import Advance, TopicStep
 from replay.store.stops import Stops
 from replay.verdict.verdict import Verdict, VerdictKind
 from tests.unit.replay.states import RECORD
@@ -26,7 +26,7 @@ def at(bytes_on: int) -> Position:
 def plan(checkpoint: Checkpoint | None, *, needs_no_read: bool = False) -> Advance:
     """Return what leads ten bytes on."""
     lsn = Lsn(RECORD.frontier.lsn + 10)
-    step = Step(
+    step = TopicStep(
         topic="things", manifest=Manifest(), checkpoint=checkpoint, needs_no_read=needs_no_read
     )
     return Advance(

@@ -10,12 +10,12 @@ from changelog.contract.log.frontier import Growth
 from changelog.contract.log.scope import Scope
 from changelog.contract.rows.schema import SchemaPin
 from replay.broker.topic_state import AfterEnds
-from replay.verdict.increment import Base, judge_increment
-from replay.verdict.limits import Times
+from replay.verdict.increment import StoredBase, judge_increment
+from replay.verdict.limits import VerdictTimes
 from replay.verdict.verdict import VerdictKind
 from tests.unit.replay.states import APPENDED_MS, IDLE, LAG_MS, RECORD, RETENTION_MS, with_settings
 
-BASE = Base(record=RECORD, lag_ms=LAG_MS, retention_ms=RETENTION_MS, pin=SchemaPin(7, 8))
+BASE = StoredBase(record=RECORD, lag_ms=LAG_MS, retention_ms=RETENTION_MS, pin=SchemaPin(7, 8))
 LATER = replace(
     RECORD,
     frontier=replace(RECORD.frontier, lsn=Lsn(2000), ends={"things": (12, 20)}),
@@ -25,7 +25,7 @@ STATE = replace(IDLE, ends=(12, 20))
 
 
 def at(now_ms, estimate_ms=None):
-    return Times(
+    return VerdictTimes(
         started_ms=now_ms, asked_ms=now_ms, now_ms=now_ms, estimate_ms=estimate_ms, allowance_ms=0
     )
 

@@ -12,7 +12,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Growth
 from changelog.contract.log.scope import Scope
 from replay.broker.topic_state import AfterEnds
-from replay.verdict.limits import Times
+from replay.verdict.limits import VerdictTimes
 from replay.verdict.verdict import Verdict, VerdictKind, judge, judge_foreign
 from tests.unit.replay.states import (
     APPENDED_MS,
@@ -29,7 +29,7 @@ MINUTE_MS = 60_000
 
 def at(now_ms, *, started_ms=None, estimate_ms=0, allowance_ms=0):
     started_ms = now_ms if started_ms is None else started_ms
-    return Times(
+    return VerdictTimes(
         started_ms=started_ms,
         asked_ms=started_ms,
         now_ms=now_ms,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from changelog.contract.base.errors import ViewError
-from views.cases.values import Number, expected_of, type_named, value_of
+from views.cases.values import CaseNumber, expected_of, type_named, value_of
 from views.verify.values.types import parse_type
 
 moment = datetime.fromisoformat
@@ -21,11 +21,11 @@ moment = datetime.fromisoformat
         ("int8", "7", 7),
         ("boolean", True, True),
         ("bool", "f", False),
-        ("numeric(10,2)", Number("19.9"), Decimal("19.90")),
+        ("numeric(10,2)", CaseNumber("19.9"), Decimal("19.90")),
         ("numeric(10)", 3, Decimal(3)),
-        ("numeric", Number("1.230"), "1.230"),
-        ("double precision", Number("0.1"), 0.1),
-        ("real", Number("0.5"), 0.5),
+        ("numeric", CaseNumber("1.230"), "1.230"),
+        ("double precision", CaseNumber("0.1"), 0.1),
+        ("real", CaseNumber("0.5"), 0.5),
         ("text", "a", "a"),
         ("character(3)", "a", "a  "),
         ("varchar(3)", "abc", "abc"),
@@ -50,14 +50,14 @@ def test_a_value_is_what_the_log_would_carry(kind: str, written: object, value: 
 @pytest.mark.parametrize(
     ("kind", "written", "words"),
     [
-        ("integer", Number("1.5"), "another type"),
+        ("integer", CaseNumber("1.5"), "another type"),
         ("integer", 1 << 31, "out of range"),
         ("smallint", 1 << 15, "out of range"),
         ("bigint", 1 << 63, "out of range"),
         ("integer", True, "another type"),
         ("boolean", 1, "another type"),
         ("text", 1, "texts stand in quotes"),
-        ("numeric(10,2)", Number("1.005"), "scale 2"),
+        ("numeric(10,2)", CaseNumber("1.005"), "scale 2"),
         ("numeric(10,2)", "NaN", "no exact form"),
         ("varchar(2)", "abc", "too long"),
         ("jsonb", "{", "is no jsonb"),
@@ -85,7 +85,7 @@ def test_what_is_no_type_is_refused(name: str) -> None:
 
 @given(st.decimals(min_value=-(10**8), max_value=10**8, places=2))
 def test_a_number_keeps_every_digit(number: Decimal) -> None:
-    assert value_of(type_named("numeric(12,2)"), Number(number)) == number
+    assert value_of(type_named("numeric(12,2)"), CaseNumber(number)) == number
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
@@ -95,7 +95,7 @@ def test_a_list_of_texts_is_itself(items: list[str]) -> None:
 
 def test_expected_values_may_be_nested() -> None:
     kind = parse_type("struct<code:string,fares:array<decimal(4,1)>>")
-    assert expected_of(kind, {"fares": [1, Number("2.5")]}) == {
+    assert expected_of(kind, {"fares": [1, CaseNumber("2.5")]}) == {
         "code": None,
         "fares": [Decimal(1), Decimal("2.5")],
     }
@@ -108,7 +108,7 @@ def test_expected_values_may_be_nested() -> None:
         ("struct<a:int>", {"b": 1}, "no field b"),
         ("struct<a:int>", 1, "is no struct"),
         ("array<int>", 1, "is no list"),
-        ("decimal(4,1)", Number("0.25"), "scale 1"),
+        ("decimal(4,1)", CaseNumber("0.25"), "scale 1"),
     ],
 )
 def test_an_expected_value_must_fit_its_column(kind: str, written: object, words: str) -> None:

@@ -18,7 +18,7 @@ from views.generations.history import (
     PUBLISHED,
     RETIRED,
     SEALED,
-    History,
+    GenerationHistory,
     HistoryRow,
     last_states,
     states_of,
@@ -50,7 +50,7 @@ BARE = HistoryRow(view="b", generation=1, state=SEALED)
 
 
 def test_rows_survive_the_table(tmp_path: Path) -> None:
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     assert history.rows() == []
     history.append([FULL])
     history.append([BARE])
@@ -71,16 +71,16 @@ def test_appends_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     rows = [HistoryRow(view="v", generation=n, state=PUBLISHED) for n in range(12)]
 
     def append(row: HistoryRow) -> None:
-        History(str(tmp_path)).append([row])
+        GenerationHistory(str(tmp_path)).append([row])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(append, rows))
-    kept = sorted(row.generation for row in History(str(tmp_path)).rows())
+    kept = sorted(row.generation for row in GenerationHistory(str(tmp_path)).rows())
     assert kept == list(range(12))
 
 
 def test_states_are_those_of_the_last_rows_of_one_view(tmp_path: Path) -> None:
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     assert history.states("a") == {}
     history.append([replace(FULL, state=RETIRED, at=datetime.now(UTC)), BARE])
     history.append([FULL, replace(FULL, generation=4, state=SEALED)])
@@ -93,20 +93,20 @@ def test_appends_while_files_are_put_together_are_all_kept(tmp_path: Path, monke
     rows = [replace(BARE, generation=n) for n in range(30)]
 
     def append(row: HistoryRow) -> None:
-        history = History(str(tmp_path))
+        history = GenerationHistory(str(tmp_path))
         history.append([row])
         history.tidy()
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(append, rows))
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     assert sorted(history.states("b")) == list(range(30))
     history.tidy()
     assert len(DeltaTable(tmp_path / "_history").file_uris()) < 3
 
 
 def test_rows_of_one_generation_are_found(tmp_path: Path) -> None:
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     history.append([FULL, BARE, replace(FULL, generation=4)])
     assert history.rows(["a"], generation=3) == [FULL]
     assert history.rows(["b"], generation=3) == []
@@ -114,7 +114,7 @@ def test_rows_of_one_generation_are_found(tmp_path: Path) -> None:
 
 def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("views.generations.history.MANY_FILES", 10)
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     history.tidy()
     later = ["definition", "origin", "switch_seconds", "declaration"]
     old = pa.Table.from_pylist([FULL.to_columns()]).drop_columns(later)
@@ -155,7 +155,7 @@ def ends(place: Path, times: int, defect: str = "") -> set[int]:
 
 
 def appended(place: Path) -> None:
-    history = History(str(place))
+    history = GenerationHistory(str(place))
     for number in range(12):
         history.append([replace(FULL, generation=number)])
 
@@ -172,14 +172,14 @@ def test_twin_whose_files_are_python_s_is_aborted_at_its_end(tmp_path: Path) -> 
 
 
 def test_names_are_texts_in_sql(tmp_path: Path) -> None:
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     history.append([replace(FULL, view="it's"), BARE])
     assert [row.view for row in history.rows(["it's"])] == ["it's"]
     assert history.rows([]) == []
 
 
 def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    history = History(str(tmp_path))
+    history = GenerationHistory(str(tmp_path))
     history.append([FULL])
     for path in (tmp_path / "_history").glob("*.parquet"):
         path.unlink()
@@ -190,7 +190,7 @@ def test_a_history_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_a_history_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "_history").write_text("a file", encoding="utf-8")
     with pytest.raises(ChangelogError, match=r"_history cannot be"):
-        History(str(tmp_path)).append([BARE])
+        GenerationHistory(str(tmp_path)).append([BARE])
 
 
 def test_a_dropped_view_has_no_generation_of_before() -> None:

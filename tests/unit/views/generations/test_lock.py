@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from changelog.contract.base.errors import ChangelogError, LockedError
-from views.generations.lock import Moving, Patience, advancing, building, following, locked
-from views.generations.place import FOLDER, Place
+from views.generations.lock import LockPatience, Moving, advancing, building, following, locked
+from views.generations.place import FOLDER, LockPlace
 
 HOLD = """
 import sys
@@ -30,7 +30,7 @@ def test_a_held_lock_is_refused_with_its_owner_and_a_dead_owners_is_free(tmp_pat
     ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "held\n"
-        with pytest.raises(LockedError) as error, locked(Place(tmp_path), ["a"]):
+        with pytest.raises(LockedError) as error, locked(LockPlace(tmp_path), ["a"]):
             pass
         assert error.value.exit_code == 5
         assert f'view "a" runs: process {owner.pid} on ' in str(error.value)
@@ -38,7 +38,7 @@ def test_a_held_lock_is_refused_with_its_owner_and_a_dead_owners_is_free(tmp_pat
         assert "hunter2" not in str(error.value)
         owner.kill()
     assert (tmp_path / FOLDER / "a.json").exists()
-    with locked(Place(tmp_path), ["a"]):
+    with locked(LockPlace(tmp_path), ["a"]):
         held = json.loads((tmp_path / FOLDER / "a.json").read_text(encoding="utf-8"))
         assert held["pid"] != owner.pid
     assert not (tmp_path / FOLDER / "a.json").exists()
@@ -52,27 +52,27 @@ def test_who_has_patience_gets_the_lock_when_its_owner_ends(tmp_path: Path) -> N
         assert owner.stdout is not None
         assert owner.stdin is not None
         assert owner.stdout.readline() == "held\n"
-        asked_to_end = Patience.of(60, stop=lambda: True)
+        asked_to_end = LockPatience.of(60, stop=lambda: True)
         with (
             pytest.raises(LockedError, match="--wait"),
-            locked(Place(tmp_path), ["a"], asked_to_end),
+            locked(LockPlace(tmp_path), ["a"], asked_to_end),
         ):
             pass
         threading.Timer(0.7, owner.stdin.close).start()
-        with building(Place(tmp_path), ["a"], Patience.of(60, stop=lambda: False)):
+        with building(LockPlace(tmp_path), ["a"], LockPatience.of(60, stop=lambda: False)):
             assert owner.wait(20) == 0
 
 
 def test_different_views_are_locked_apart(tmp_path: Path) -> None:
-    with locked(Place(tmp_path), ["a"]), locked(Place(tmp_path), ["b", "c"]):
+    with locked(LockPlace(tmp_path), ["a"]), locked(LockPlace(tmp_path), ["b", "c"]):
         pass
 
 
 def test_a_refused_run_gives_back_the_locks_that_it_had(tmp_path: Path) -> None:
-    with locked(Place(tmp_path), ["b"]):
-        with pytest.raises(LockedError, match='view "b"'), locked(Place(tmp_path), ["a", "b"]):
+    with locked(LockPlace(tmp_path), ["b"]):
+        with pytest.raises(LockedError, match='view "b"'), locked(LockPlace(tmp_path), ["a", "b"]):
             pass
-        with locked(Place(tmp_path), ["a"]):
+        with locked(LockPlace(tmp_path), ["a"]):
             pass
 
 
@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / ".changelog").write_text("a file", encoding="utf-8")
     with (
         pytest.raises(ChangelogError, match="cannot make the folder"),
-        locked(Place(tmp_path), ["a"]),
+        locked(LockPlace(tmp_path), ["a"]),
     ):
         pass
 
@@ -88,22 +88,25 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_builder_and_a_follower_go_side_by_side_and_who_works_alone_waits_for_neither(
     tmp_path: Path,
 ) -> None:
-    with following(Place(tmp_path), ["a"]), building(Place(tmp_path), ["a"]):
-        with pytest.raises(LockedError, match="another rebuild"), locked(Place(tmp_path), ["a"]):
+    with following(LockPlace(tmp_path), ["a"]), building(LockPlace(tmp_path), ["a"]):
+        with (
+            pytest.raises(LockedError, match="another rebuild"),
+            locked(LockPlace(tmp_path), ["a"]),
+        ):
             pass
-        with pytest.raises(LockedError, match="is followed"), following(Place(tmp_path), ["a"]):
+        with pytest.raises(LockedError, match="is followed"), following(LockPlace(tmp_path), ["a"]):
             pass
     with (
-        following(Place(tmp_path), ["a"]),
+        following(LockPlace(tmp_path), ["a"]),
         pytest.raises(LockedError, match="is followed"),
-        locked(Place(tmp_path), ["a"]),
+        locked(LockPlace(tmp_path), ["a"]),
     ):
         pass
 
 
 def rounds_without_rest(root: Path, ended: threading.Event, made: list[int]) -> None:
     while not ended.is_set():
-        with Moving(Place(root), ["a", "b"], lambda: False) as moving, moving:
+        with Moving(LockPlace(root), ["a", "b"], lambda: False) as moving, moving:
             made.append(1)
 
 
@@ -113,7 +116,7 @@ def test_who_waits_to_move_readers_comes_before_a_follower_without_rest(tmp_path
     follower.start()
     try:
         for _ in range(20):
-            with Moving(Place(tmp_path), ["a", "b"], lambda: False):
+            with Moving(LockPlace(tmp_path), ["a", "b"], lambda: False):
                 before = len(made)
                 assert len(made) == before, "nobody else moves them meanwhile"
     finally:
@@ -126,7 +129,7 @@ def test_who_keeps_some_views_gets_the_others_from_a_follower_of_both(tmp_path: 
     ended, made = threading.Event(), list[int]()
     follower = threading.Thread(target=rounds_without_rest, args=(tmp_path, ended, made))
     follower.start()
-    mine = Moving(Place(tmp_path), ["a", "b"], lambda: False)
+    mine = Moving(LockPlace(tmp_path), ["a", "b"], lambda: False)
     try:
         for _ in range(5):
             with mine.holding(["b"]):
@@ -143,15 +146,15 @@ def test_who_keeps_some_views_gets_the_others_from_a_follower_of_both(tmp_path: 
 
 def test_who_is_asked_to_end_waits_no_longer(tmp_path: Path) -> None:
     with (
-        Moving(Place(tmp_path), ["a"], lambda: False),
+        Moving(LockPlace(tmp_path), ["a"], lambda: False),
         pytest.raises(LockedError, match='moves readers of view "a"'),
-        Moving(Place(tmp_path), ["a"], lambda: True),
+        Moving(LockPlace(tmp_path), ["a"], lambda: True),
     ):
         pass
 
 
 def test_who_is_asked_to_end_waits_for_no_checkpoints(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = LockPlace(tmp_path)
     with (
         advancing(place),
         pytest.raises(LockedError, match="checkpoints"),

@@ -33,8 +33,8 @@ from views.generations.history import (
     unchanged_at,
 )
 from views.generations.lock import building, following, is_attended
-from views.generations.place import Place
-from views.generations.reached import LogFrontiers, NotReachedError, Wait, own_tables
+from views.generations.place import LockPlace
+from views.generations.reached import CaptureFrontiers, NotReachedError, Wait, own_tables
 from views.leases.decide import Tenure
 from views.leases.record import Owner
 
@@ -251,7 +251,7 @@ def test_tables_rest_between_equal_frontiers(monkeypatch, older, rests):
             yield one
 
     monkeypatch.setattr(reached, "frontiers_back", back)
-    log = LogFrontiers(KAFKA, "_frontier", "s", [ORDERS])
+    log = CaptureFrontiers(KAFKA, "_frontier", "s", [ORDERS])
     record = FrontierRecord(frontier(9), 7, 0)
     assert log.rests(at(5), record) is rests
     times = len(read)
@@ -261,7 +261,7 @@ def test_tables_rest_between_equal_frontiers(monkeypatch, older, rests):
 
 def test_a_table_that_is_not_captured_does_not_rest(monkeypatch):
     monkeypatch.setattr(reached, "frontiers_back", lambda *_, before: iter([frontier(5)]))
-    log = LogFrontiers(KAFKA, "_frontier", "s", [TableName("public", "strange")])
+    log = CaptureFrontiers(KAFKA, "_frontier", "s", [TableName("public", "strange")])
     assert not log.rests(at(5), FrontierRecord(frontier(9), 7, 0))
 
 
@@ -317,7 +317,7 @@ def test_rows_that_stay_are_on_record_at_a_later_frontier():
 
 
 def test_who_works_on_a_view_is_known_by_its_locks(tmp_path):
-    place = Place(tmp_path)
+    place = LockPlace(tmp_path)
     assert not is_attended(place, "v", 0)
     assert not list(tmp_path.iterdir()), "a reader makes nothing"
     for work in (following, building):
@@ -352,7 +352,7 @@ def test_who_works_elsewhere_is_known_by_a_lease(tmp_path, changes, attended):
             return tenure.place == "here"
 
     leases: Any = Leases()
-    place = Place(tmp_path, leases, lambda: "house")
+    place = LockPlace(tmp_path, leases, lambda: "house")
     assert is_attended(place, "v", 100) is attended
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from views.generations.history import DROPPED, FAILED, PUBLISHED, REFUTED, RETIRED, SEALED, STAGED
 from views.generations.succession import (
-    Held,
+    SinkGenerations,
     leftovers,
     line_of,
     next_generation,
@@ -16,8 +16,8 @@ from views.generations.succession import (
 )
 
 
-def held(published: int | None, *generations: int) -> Held:
-    return Held(published, frozenset(generations))
+def held(published: int | None, *generations: int) -> SinkGenerations:
+    return SinkGenerations(published, frozenset(generations))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from views.generations.history import (
     RETIRED,
     SEALED,
     STAGED,
-    History,
+    GenerationHistory,
     HistoryRow,
 )
 from views.generations.reservation import others, reserve, reserving
@@ -31,8 +31,8 @@ def served(view: str, **sinks: FakeSink) -> Served:
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(str(tmp_path))
+def history(tmp_path: Path) -> GenerationHistory:
+    return GenerationHistory(str(tmp_path))
 
 
 def test_every_sink_of_every_view_moves() -> None:
@@ -108,7 +108,9 @@ def test_who_loses_it_on_the_way_moves_nothing_back(times: int, moved: list[int]
     assert ('"v" in b' in str(error.value)) == (moved == [2, 2])
 
 
-def test_a_swap_that_was_killed_is_finished_with_its_certificate(history: History) -> None:
+def test_a_swap_that_was_killed_is_finished_with_its_certificate(
+    history: GenerationHistory,
+) -> None:
     sealed = HistoryRow(
         view="v", generation=2, state=SEALED, rows=7, verified=True, certificate={"x": 1}
     )
@@ -129,7 +131,7 @@ def test_a_swap_that_was_killed_is_finished_with_its_certificate(history: Histor
     assert len(history.rows()) == 3
 
 
-def test_what_was_not_published_is_removed(history: History) -> None:
+def test_what_was_not_published_is_removed(history: GenerationHistory) -> None:
     history.append([HistoryRow(view="v", generation=1, state=PUBLISHED)])
     history.append([HistoryRow(view="v", generation=2, state=SEALED)])
     sink = FakeSink(1, [1, 2, 3])
@@ -137,13 +139,15 @@ def test_what_was_not_published_is_removed(history: History) -> None:
     assert (sink.current, sink.there) == (1, {1})
 
 
-def test_twin_that_looks_for_no_leftovers_keeps_them(history: History, monkeypatch) -> None:
+def test_twin_that_looks_for_no_leftovers_keeps_them(
+    history: GenerationHistory, monkeypatch
+) -> None:
     monkeypatch.setattr("views.generations.swap.leftovers", lambda *_: [])
     with pytest.raises(AssertionError):
         test_what_was_not_published_is_removed(history)
 
 
-def test_old_generations_go_and_the_history_says_so(history: History) -> None:
+def test_old_generations_go_and_the_history_says_so(history: GenerationHistory) -> None:
     for number, state in ((1, PUBLISHED), (2, PUBLISHED), (3, FAILED), (4, PUBLISHED)):
         history.append([HistoryRow(view="v", generation=number, state=state)])
     sink = FakeSink(4, [1, 2, 4])
@@ -152,21 +156,21 @@ def test_old_generations_go_and_the_history_says_so(history: History) -> None:
     assert history.states("v") == {1: RETIRED, 2: PUBLISHED, 3: FAILED, 4: PUBLISHED}
 
 
-def staged_twice(history: History) -> FakeSink:
+def staged_twice(history: GenerationHistory) -> FakeSink:
     """Two staged generations beside one that serves: a run was killed before it replaced one."""
     for number, state in ((1, PUBLISHED), (2, STAGED), (3, STAGED)):
         history.append([HistoryRow(view="v", generation=number, state=state)])
     return FakeSink(1, [1, 2, 3])
 
 
-def test_one_staged_generation_stays_the_newest(history: History) -> None:
+def test_one_staged_generation_stays_the_newest(history: GenerationHistory) -> None:
     sink = staged_twice(history)
     assert settle(served("v", a=sink), history) is None
     assert (sink.current, sink.there) == (1, {1, 3})
     assert history.states("v") == {1: PUBLISHED, 2: ABORTED, 3: STAGED}
 
 
-def test_a_staged_generation_outlives_other_rebuilds(history: History) -> None:
+def test_a_staged_generation_outlives_other_rebuilds(history: GenerationHistory) -> None:
     for number, state in ((1, PUBLISHED), (2, STAGED), (3, PUBLISHED), (4, PUBLISHED)):
         history.append([HistoryRow(view="v", generation=number, state=state)])
     sink = FakeSink(4, [1, 2, 3, 4])
@@ -175,13 +179,15 @@ def test_a_staged_generation_outlives_other_rebuilds(history: History) -> None:
     assert sink.there == {2, 4}
 
 
-def test_twin_that_ignores_the_mark_removes_what_was_staged(history: History, monkeypatch) -> None:
+def test_twin_that_ignores_the_mark_removes_what_was_staged(
+    history: GenerationHistory, monkeypatch
+) -> None:
     monkeypatch.setattr("views.generations.succession.staged", lambda _: [])
     with pytest.raises(AssertionError):
         test_a_staged_generation_outlives_other_rebuilds(history)
 
 
-def test_a_publication_of_what_waited_is_finished(history: History) -> None:
+def test_a_publication_of_what_waited_is_finished(history: GenerationHistory) -> None:
     for number, state in ((1, PUBLISHED), (2, STAGED), (3, PUBLISHED)):
         history.append([HistoryRow(view="v", generation=number, state=state)])
     moved, waiting = FakeSink(2, [1, 2, 3]), FakeSink(3, [1, 2, 3])
@@ -190,21 +196,21 @@ def test_a_publication_of_what_waited_is_finished(history: History) -> None:
     assert history.states("v")[2] == PUBLISHED
 
 
-def sealed_below(history: History) -> tuple[FakeSink, FakeSink]:
+def sealed_below(history: GenerationHistory) -> tuple[FakeSink, FakeSink]:
     """A rebuild beside a follower, which has published a higher number, was killed in its swap."""
     for number, state in ((1, PUBLISHED), (2, SEALED), (3, SEALED), (3, PUBLISHED), (2, SEALED)):
         history.append([HistoryRow(view="v", generation=number, state=state)])
     return FakeSink(2, [1, 2, 3]), FakeSink(3, [1, 2, 3])
 
 
-def test_a_takeover_that_was_killed_is_finished(history: History) -> None:
+def test_a_takeover_that_was_killed_is_finished(history: GenerationHistory) -> None:
     moved, waiting = sealed_below(history)
     assert settle(served("v", a=moved, b=waiting), history) == 2
     assert (moved.current, waiting.current) == (2, 2)
 
 
 def test_twin_that_goes_by_numbers_alone_leaves_the_sinks_apart(
-    history: History, monkeypatch
+    history: GenerationHistory, monkeypatch
 ) -> None:
     sound = history.states
     monkeypatch.setattr(history, "states", lambda view: dict(sorted(sound(view).items())))
@@ -214,7 +220,7 @@ def test_twin_that_goes_by_numbers_alone_leaves_the_sinks_apart(
 
 
 def test_what_another_process_builds_stays_and_what_a_dead_one_left_goes(
-    history: History, tmp_path
+    history: GenerationHistory, tmp_path
 ) -> None:
     """Both have numbers below one that was published since, so that they look like older ones."""
     for number in (1, 4):
@@ -231,7 +237,7 @@ def test_what_another_process_builds_stays_and_what_a_dead_one_left_goes(
 
 
 def test_twin_that_does_not_ask_takes_a_dead_ones_half_for_an_older_generation(
-    history: History,
+    history: GenerationHistory,
 ) -> None:
     history.append([HistoryRow(view="v", generation=4, state=PUBLISHED)])
     sink = FakeSink(4, [2, 4])
@@ -254,7 +260,7 @@ def test_what_died_is_told_until_it_is_removed(tmp_path) -> None:
 
 
 def test_twin_that_takes_staged_for_never_begun_leaves_the_sinks_apart(
-    history: History, monkeypatch
+    history: GenerationHistory, monkeypatch
 ) -> None:
     monkeypatch.setattr("views.generations.swap.unfinished_swap", lambda *_: None)
     with pytest.raises(AssertionError):

@@ -25,11 +25,11 @@ from views.generations.history import (
     PUBLISHED,
     REFUTED,
     SEALED,
-    History,
+    GenerationHistory,
     HistoryRow,
 )
 from views.generations.served import Served
-from views.generations.succession import Held
+from views.generations.succession import SinkGenerations
 from views.leases.decide import Tenure
 from views.leases.record import Owner
 from views.operate.doctor import COMMANDS, examine, lasts
@@ -103,7 +103,7 @@ def test_views_that_cannot_be_read_were_refuted_or_never_built_are_told(tmp_path
         "wrong": "-- key: id\n-- sinks: delta\nSELECT id FROM t",
     }.items():
         (tmp_path / "views" / f"{name}.sql").write_text(text)
-    History(str(warehouse)).append(
+    GenerationHistory(str(warehouse)).append(
         [HistoryRow(view="wrong", generation=4, state=REFUTED, note="a row differs")]
     )
     file = io.StringIO()
@@ -128,7 +128,7 @@ def test_a_view_that_serves_and_cannot_be_built_any_more_is_a_problem(tmp_path: 
     (tmp_path / "views").mkdir()
     (tmp_path / "views" / "v.sql").write_text("-- key: id\n-- sinks: delta\nSELECT id FROM t")
     project = load_project(tmp_path, needs=[])
-    History(str(project.root / "warehouse")).append(
+    GenerationHistory(str(project.root / "warehouse")).append(
         [HistoryRow(view="v", generation=2, state=PUBLISHED, verified=True)]
     )
     findings, error = Findings(), ChangelogError("there is no column id", hint="name another one")
@@ -181,14 +181,14 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
         ("dropped", 2, PUBLISHED), ("dropped", 2, DROPPED), ("never_served", 1, FAILED),
         ("cut_off", 2, PUBLISHED), ("cut_off", 4, SEALED),
     ]  # fmt: skip
-    History(str(tmp_path / "warehouse")).append(
+    GenerationHistory(str(tmp_path / "warehouse")).append(
         HistoryRow(view=view, generation=number, state=state, sinks=("delta",), note="it broke")
         for view, number, state in steps
     )
     findings, numbers = Findings(), {"served": 6, "without_file": 3, "cut_off": 4}
 
     def make_served(spec: ViewSpec, _project: Project, _spark: Any) -> Any:
-        held = {name: Held(numbers.get(spec.name), frozenset()) for name in spec.sinks}
+        held = {name: SinkGenerations(numbers.get(spec.name), frozenset()) for name in spec.sinks}
         return SimpleNamespace(held_without_listing=lambda: held)
 
     look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)

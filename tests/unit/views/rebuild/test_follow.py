@@ -29,9 +29,9 @@ from views.generations.lock import Moving
 from views.rebuild import follow as following
 from views.rebuild.apart import Apart, FollowCommand
 from views.rebuild.follow import SeenFrontier, follow
-from views.rebuild.one_view.refresh import Prior, Whole, prior_of
+from views.rebuild.one_view.refresh import Prior, WholeRefresh, prior_of
 from views.rebuild.plan.plan import planned
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 from views.rebuild.result.report import Outcome, ViewResult
 
 THINGS = [TableName("public", "things")]
@@ -84,10 +84,10 @@ def test_what_serves_is_known_from_the_run_that_made_it() -> None:
         (1, None, "no Delta sink"),
     ):
         prior = prior_of(rows, generation, path)
-        assert isinstance(prior, Whole)
+        assert isinstance(prior, WholeRefresh)
         assert why in prior.why
     old = prior_of([row(1, epoch=1, lsn="0/10")], 1, "place")
-    assert isinstance(old, Whole), "a history from before says nothing of definitions"
+    assert isinstance(old, WholeRefresh), "a history from before says nothing of definitions"
 
 
 class Rounds:
@@ -256,7 +256,7 @@ class CancelledResident:
 def test_a_follower_that_is_asked_to_end_needs_nothing_for_a_next_round(
     is_asked_to_end: bool,
 ) -> None:
-    made: Any = Rebuild.__new__(Rebuild)
+    made: Any = RebuildRun.__new__(RebuildRun)
     made._resident = CancelledResident()
     made._run = SimpleNamespace(stop=lambda: is_asked_to_end, stages=None)
     with nullcontext() if is_asked_to_end else pytest.raises(RuntimeError):

@@ -1,7 +1,7 @@
 """Tasks of Spark's as they are told from one look to the next."""
 
 from views.base.pace import Pace
-from views.rebuild.run.spark_tasks import Tasks, Told
+from views.rebuild.run.spark_tasks import TaskProgress, Tasks
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
 
 def told_of(looks):
     said, clock = list[str](), Clock()
-    told = Told(said.append, lambda *words: Pace(*words, clock=clock))
+    told = TaskProgress(said.append, lambda *words: Pace(*words, clock=clock))
     for tasks in looks:
         told.look(tasks)
         clock.now += 2.0

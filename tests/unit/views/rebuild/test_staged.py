@@ -26,7 +26,7 @@ from views.generations.history import (
     RETIRED,
     SEALED,
     STAGED,
-    History,
+    GenerationHistory,
     HistoryRow,
     last_states,
 )
@@ -37,7 +37,7 @@ from views.generations.staging import NothingStagedError
 from views.generations.swap import settle
 from views.project.catalog import Catalog
 from views.project.definition import changed_declaration, declaration_of
-from views.rebuild.diff import Columns, diff
+from views.rebuild.diff import ColumnChanges, diff
 from views.rebuild.drop import drop, to_drop
 from views.rebuild.read_back import UncomparableError
 from views.rebuild.result.report import results_table
@@ -60,7 +60,7 @@ class Bench:
         self.root = root
         self.settings = RebuildSettings(project=load_project(root, needs=[]))
         self.stages = Stages(console)
-        self.history = History(self.settings.warehouse)
+        self.history = GenerationHistory(self.settings.warehouse)
         self.sinks = {name: {"a": FakeSink(None, []), "b": FakeSink(None, [])} for name in self.all}
 
     all = (VIEW, OTHER)
@@ -494,7 +494,7 @@ def test_columns_that_come_go_or_change_their_type_are_told_apart(bench, tmp_pat
     kinds = {"id": "int", "x": "string", "more": "int"}
     found = compared(bench, tmp_path, rows(1), after, kinds)
     assert (found.added, found.removed, found.changed) == (0, 0, 0)
-    assert found.columns == Columns(
+    assert found.columns == ColumnChanges(
         added={"more": "int"}, removed={"name": "string"}, retyped={"x": ("double", "string")}
     )
     assert "column x was double, is string: its values are not compared" in found.columns.lines()

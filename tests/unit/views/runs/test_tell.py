@@ -16,7 +16,7 @@ from changelog.config import load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError
 from tests.support.http_listener import Quiet, listening
 from views.base.config import RebuildSettings
-from views.generations.history import PUBLISHED, REFUTED, History, HistoryRow
+from views.generations.history import PUBLISHED, REFUTED, GenerationHistory, HistoryRow
 from views.rebuild.result.report import Outcome, ViewResult
 from views.runs import tell
 from views.runs.tell import told
@@ -128,7 +128,7 @@ def test_metrics_say_when_each_view_was_last_published(settings, tmp_path) -> No
     made = settings(metrics_file=str(file))
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     row = HistoryRow(view="b", generation=1, state=PUBLISHED, at=at, ts=at)
-    History(made.warehouse).append([row, replace(row, generation=2, state=REFUTED)])
+    GenerationHistory(made.warehouse).append([row, replace(row, generation=2, state=REFUTED)])
     run(made, BADLY)
     found = {
         (sample.name, sample.labels.get("view")): sample.value

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from changelog.contract.base.errors import RefutedError, ViewError
 from views.verify.compare.compare import Equality, equal
-from views.verify.compare.report import Difference, VerifyReport
-from views.verify.served.documents import FAULT_COLUMN, Form
+from views.verify.compare.report import Mismatch, VerifyReport
+from views.verify.served.documents import FAULT_COLUMN, DocumentForm
 from views.verify.values.jsonform import identifier, reader
 from views.verify.values.types import parse_type
 
@@ -145,7 +145,7 @@ def test_a_fault_stands_beside_its_row() -> None:
         ("2", json.dumps({"id": 3, "x": None})),
         ("4", "{"),
     ]
-    (batch,) = Form(columns, ["id"]).tables(documents)
+    (batch,) = DocumentForm(columns, ["id"]).tables(documents)
     faults = batch.column(FAULT_COLUMN).to_pylist()
     assert faults[0] is None
     assert "its key says '3'" in faults[1]
@@ -159,7 +159,7 @@ def test_an_unknown_type_is_an_error(text: str) -> None:
 
 
 def test_a_report_says_what_differs() -> None:
-    difference = Difference({"id": "1"}, "different", "name", "[red]", None, "t:0:7")
+    difference = Mismatch({"id": "1"}, "different", "name", "[red]", None, "t:0:7")
     report = VerifyReport(
         view="v",
         verified=False,

@@ -24,7 +24,7 @@ from tests.support.native_ways import needs_c
 from views.verify.kept import judgement
 from views.verify.kept import keeper as keeping
 from views.verify.kept.folder import FOLDER, KeptTopic
-from views.verify.kept.manifest import Manifest
+from views.verify.kept.manifest import ProofManifest
 from views.verify.processes.scratch import MEMORY_LIMIT, scratch
 
 pytestmark = needs_c
@@ -50,8 +50,8 @@ def place(log: KeptLog) -> Path:
     return log.folder / FOLDER / TOPIC
 
 
-def manifest_of(log: KeptLog) -> Manifest:
-    return Manifest.from_json((place(log) / "manifest.json").read_bytes())
+def manifest_of(log: KeptLog) -> ProofManifest:
+    return ProofManifest.from_json((place(log) / "manifest.json").read_bytes())
 
 
 def rewritten(log: KeptLog, **changes: Any) -> None:

@@ -6,12 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from views.verify.kept.declared import Standing, lacking, may_lack, not_exact_whole, not_the_same
+from views.verify.kept.declared import (
+    DeclaredStanding,
+    lacking,
+    may_lack,
+    not_exact_whole,
+    not_the_same,
+)
 from views.verify.kept.judgement import ALLOWANCE_MS, Cleaning
 
 KEPT = Cleaning(policy="delete", clock="CreateTime", lag_ms=0, retention_ms=86_400_000)
 CLEANED = Cleaning(policy="compact", clock="LogAppendTime", lag_ms=60_000, retention_ms=86_400_000)
-BEFORE = Standing(
+BEFORE = DeclaredStanding(
     topic_id="a",
     starts=(0, 0),
     begins=(0, 0),

@@ -16,13 +16,13 @@ from changelog.contract.base.errors import CorruptRecordError, LogError, Unavail
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
-from changelog.native.columns import SCHEMA, IntakeNews, Outcome
+from changelog.native.columns import SCHEMA, IntakeNews, ReadOutcome
 from tests.support.native_ways import WAYS, needs_c, on
 from views.verify.records import read as asking
 from views.verify.records import topic as reading
 from views.verify.records.receipts import require_whole, shared_out
 from views.verify.records.survivors import Buckets
-from views.verify.records.topic import Findings, Reading, _Keys, read_share
+from views.verify.records.topic import Findings, TopicRead, _Keys, read_share
 from views.verify.values.faults import Quarantine
 
 FRAME = b"\0\0\0\0\7"
@@ -182,28 +182,31 @@ class Scripted:
 @pytest.mark.parametrize(
     ("news", "said"),
     [
-        (IntakeNews(0, 1, Outcome.SHORT, 0, 4), "partition 0 ended at 4 .*, before 9"),
-        (IntakeNews(0, 1, Outcome.REFUSED, 0, 4, 29, "not authorized"), "cannot be read: not auth"),
-        (IntakeNews(0, 1, Outcome.DISORDER, 0, 4), "offset 4: the record came again"),
+        (IntakeNews(0, 1, ReadOutcome.SHORT, 0, 4), "partition 0 ended at 4 .*, before 9"),
+        (
+            IntakeNews(0, 1, ReadOutcome.REFUSED, 0, 4, 29, "not authorized"),
+            "cannot be read: not auth",
+        ),
+        (IntakeNews(0, 1, ReadOutcome.DISORDER, 0, 4), "offset 4: the record came again"),
     ],
 )
 def test_what_a_consumer_meets_ends_the_reading(monkeypatch, news, said):
     monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(news))
     with pytest.raises(LogError, match=said):
-        read_share(cast(Any, None), "t", {0: (0, 9)}, Reading(findings(), Buckets(1, None)), 9)
+        read_share(cast(Any, None), "t", {0: (0, 9)}, TopicRead(findings(), Buckets(1, None)), 9)
 
 
 def test_a_topic_of_which_nothing_comes_ends_the_reading(monkeypatch):
-    silent = IntakeNews(0, 1, Outcome.OK)
+    silent = IntakeNews(0, 1, ReadOutcome.OK)
     monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(silent))
     monkeypatch.setattr(reading, "STALL_SECONDS", -1.0)
     with pytest.raises(LogError, match="nothing came"):
-        read_share(cast(Any, None), "t", {0: (0, 9)}, Reading(findings(), Buckets(1, None)), 9)
+        read_share(cast(Any, None), "t", {0: (0, 9)}, TopicRead(findings(), Buckets(1, None)), 9)
 
 
 def test_a_share_that_was_stopped_does_not_count(monkeypatch):
     monkeypatch.setattr(reading, "_opened", lambda *_: Scripted())
-    work = Reading(findings(), Buckets(1, None))
+    work = TopicRead(findings(), Buckets(1, None))
     work.stopped.set()
     assert read_share(cast(Any, None), "t", {0: (0, 9)}, work, 9) == {}
 

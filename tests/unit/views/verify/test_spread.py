@@ -27,11 +27,11 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.log.partition import partition_of
 from views.verify.log.part import column_name, write_rows
-from views.verify.processes.place import Place, stamp_of
+from views.verify.processes.place import SharedFolder, stamp_of
 from views.verify.records.receipts import (
     PART_OFFSETS,
-    Part,
     Receipt,
+    TopicPart,
     failed,
     parts_of,
     require_receipts,
@@ -64,7 +64,7 @@ def require(receipts: Sequence[Receipt]) -> None:
 
 
 def test_parts_are_whole_partitions_of_about_the_same_size():
-    assert [Part(0, {2: (0, 30)}), Part(1, {3: (9, 20), 0: (0, 10)})] == PARTS
+    assert [TopicPart(0, {2: (0, 30)}), TopicPart(1, {3: (9, 20), 0: (0, 10)})] == PARTS
     assert parts_of([0, 0], [0, 0], 4) == []
     many = parts_of([0] * 12, [PART_OFFSETS] * 12, 2)
     assert [len(part.share) for part in many] == [1] * 12
@@ -148,7 +148,7 @@ def test_keys_have_the_homes_of_kafkas_clients(keys, partitions, skipped):
 def test_a_file_is_fetched_with_the_stamp_that_it_was_put_with(tmp_path: Path):
     file, fetched = tmp_path / "a", tmp_path / "b"
     file.write_bytes(b"rows" * 5_000_000)
-    place = Place(str(tmp_path / "shared folder" / "run"))
+    place = SharedFolder(str(tmp_path / "shared folder" / "run"))
     assert place.names() == []
     place.put("0-x.parquet", file)
     assert place.names() == ["0-x.parquet"]
@@ -159,13 +159,13 @@ def test_a_file_is_fetched_with_the_stamp_that_it_was_put_with(tmp_path: Path):
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path):
     (tmp_path / "file").touch()
-    place = Place(str(tmp_path / "file" / "run"))
+    place = SharedFolder(str(tmp_path / "file" / "run"))
     for use in (place.names, lambda: place.put("a", tmp_path / "file")):
         with pytest.raises(SinkError, match="the tasks of a verification share") as raised:
             use()
         assert "--verify-on driver" in raised.value.hint
     with pytest.raises(SinkError, match=r"cannot be read: gone\.parquet"):
-        Place(str(tmp_path)).fetch("gone.parquet", tmp_path / "b")
+        SharedFolder(str(tmp_path)).fetch("gone.parquet", tmp_path / "b")
 
 
 EDGES = pa.table(
