@@ -37,9 +37,9 @@ from benchmarks.figures import Figures, say
 from benchmarks.line import POSTGRES
 from benchmarks.machine import Noise, about
 from changelog.connect.postgres.places import PLACES
-from changelog.connect.postgres.target import Target
+from changelog.connect.postgres.target import SinkDatabase
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.task import Share, run_task
+from changelog.connect.task import TaskShare, run_task
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.process.garbage_collection import collect_rarely
@@ -78,7 +78,9 @@ class Bench:
     def __init__(self, endpoints: Endpoints, rows: int) -> None:
         """Write the rows to the topics."""
         self._dsn, self._rows = endpoints.postgres, rows
-        Target(parse_settings({"name": "x", "topics": "x", "connection.url": self._dsn})).close()
+        SinkDatabase(
+            parse_settings({"name": "x", "topics": "x", "connection.url": self._dsn})
+        ).close()
         self._kafka = KafkaConnection(brokers=endpoints.brokers)
         self._registry = RegistryConnection(url=endpoints.schema_registry)
         self._run = f"bench{time.time_ns()}"
@@ -139,7 +141,11 @@ class Bench:
         def work() -> None:
             try:
                 run_task(
-                    self._kafka, parse_settings(config), Share(0, 1), stop, registry=self._registry
+                    self._kafka,
+                    parse_settings(config),
+                    TaskShare(0, 1),
+                    stop,
+                    registry=self._registry,
                 )
             except ChangelogError as error:
                 failed.append(error)

@@ -26,7 +26,7 @@ from changelog.native import BatchCodec, Records, Texts
 from changelog.native.records import Record
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from changelog.sink.topics import make_topics, plan_topics
 from changelog.source.snapshot.snapshot import parse_row
 
@@ -138,7 +138,7 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
 
 
 def _schema_ids(registry: RegistryConnection, topic: str) -> SchemaIds:
-    with closing(Registry(registry)) as schemas:
+    with closing(SchemaRegistry(registry)) as schemas:
         key = schemas.register_key(topic, key_schema(ORDERS))
         return SchemaIds(key=key, value=schemas.register_value(topic, value_schema(ORDERS)))
 

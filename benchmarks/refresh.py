@@ -32,7 +32,7 @@ from benchmarks.machine import Noise, about, cpu_s
 from benchmarks.order_log import Size
 from changelog.config import load_project
 from changelog.stack.stack import Stack
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import catalog_of
 from views.rebuild.rebuild import RebuildRun
@@ -49,7 +49,7 @@ _MARKED = "_marked"
 """Ends the name of the same view where refreshes use deletion vectors."""
 _PROVED = "_verified"
 """Ends the name of the same view where every run is proved."""
-_MODES = {Source.START: VerifyMode.FULL, Source.REFRESH: VerifyMode.CHANGED}
+_MODES = {RowsSource.START: VerifyMode.FULL, RowsSource.REFRESH: VerifyMode.CHANGED}
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Runs:
     def __init__(self, project: Path, servers: list[int]) -> None:
         """Take the project's folder, and the processes of the servers, whose CPU does not count."""
         self._project, self._servers = project, servers
-        self._costs: dict[tuple[str, Source], list[Cost]] = defaultdict(list)
-        self._proofs: dict[tuple[str, Source], list[Mapping[str, float]]] = defaultdict(list)
+        self._costs: dict[tuple[str, RowsSource], list[Cost]] = defaultdict(list)
+        self._proofs: dict[tuple[str, RowsSource], list[Mapping[str, float]]] = defaultdict(list)
 
-    def run(self, view: str, source: Source, *, counts: bool = True) -> None:
+    def run(self, view: str, source: RowsSource, *, counts: bool = True) -> None:
         """Do it once; the first of a kind is for warming up."""
         project = load_project(
             self._project, overrides={"rebuild.deletion_vectors": view.endswith(_MARKED)}
@@ -103,7 +103,7 @@ class Runs:
             for stage in dict.fromkeys(stage for proof in proofs for stage in proof):
                 name = f"{view}_{source.value}_{stage.replace(' ', '_')}_s"
                 told[name] = _median(proof.get(stage, 0.0) for proof in proofs)
-        for view in [view for view, source in self._costs if source is Source.REFRESH]:
+        for view in [view for view, source in self._costs if source is RowsSource.REFRESH]:
             for what in ("s", "cpu_s"):
                 start = told[f"{view.removesuffix(_MARKED)}_start_{what}"]
                 told[f"{view}_share_{what}"] = round(told[f"{view}_refresh_{what}"] / start, 3)
@@ -156,9 +156,9 @@ def measured(
         found = Runs(line.project, servers)
         for number in range(runs + 1):
             for view in whole | proved:
-                found.run(view, Source.START, counts=number > 0)
+                found.run(view, RowsSource.START, counts=number > 0)
         for view in views:
-            found.run(view, Source.REFRESH, counts=False)
+            found.run(view, RowsSource.REFRESH, counts=False)
         for number in range(runs * len(views) + 1):
             changed = orders.update_some(line.dsn, one_of=_SHARE, first=number)
             line.drained(changed, changed)
@@ -168,7 +168,7 @@ def measured(
             names.rotate(-number)
             for view in names:
                 is_first = view == names[0]
-                found.run(view, Source.REFRESH, counts=is_first and number > 0)
+                found.run(view, RowsSource.REFRESH, counts=is_first and number > 0)
         line.forget()
         return {**found.medians(), "noise": round(noise.share(), 3)}
 

@@ -55,7 +55,7 @@ from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
 from views.sinks.rendering import rendered
 from views.sinks.search.column_types import properties
-from views.sinks.topic.records import Form
+from views.sinks.topic.records import RecordForm
 from views.sinks.topic.server import FULL_S
 
 Entries = Sequence[tuple[str, str]]
@@ -221,7 +221,7 @@ def delta_limit(place: str, frame: DataFrame) -> Callable[[Entries], None]:
 
 def topic_limit(kafka: KafkaConnection, frame: DataFrame) -> Callable[[Entries], None]:
     """Return the quickest way of confluent-kafka for keys and values that stand ready."""
-    form = Form(frame.schema, KEY, (1, 2))
+    form = RecordForm(frame.schema, KEY, (1, 2))
     records = form.records(frame.select(*form.columns()).toArrow())
     admin = AdminClient(kafka.client_config())
 

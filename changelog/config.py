@@ -30,7 +30,14 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.contract.base.errors import ConfigurationError, StackError
 from changelog.contract.log.form import Output
 from changelog.runtime.installed.joined import Joined, joined
-from changelog.runtime.setting import PREFIX, Declared, Given, WrittenFloat, declared, variable_of
+from changelog.runtime.setting import (
+    PREFIX,
+    DeclaredSetting,
+    Given,
+    WrittenFloat,
+    declared,
+    variable_of,
+)
 from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources, of_source
 
 if TYPE_CHECKING:
@@ -235,7 +242,7 @@ def every_section() -> dict[str, type[BaseModel]]:
     return {**_OURS, **{name: entry.load() for name, entry in _later().items()}}
 
 
-def every_setting() -> Iterator[Declared]:
+def every_setting() -> Iterator[DeclaredSetting]:
     """Return all settings that there are."""
     for name, model in every_section().items():
         yield from declared(model, name)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from changelog.config import every_section
-from changelog.runtime.setting import Declared, Section, declared
+from changelog.runtime.setting import DeclaredSetting, Section, declared
 
 _HEAD = """# Settings
 
@@ -58,7 +58,7 @@ def settings_text(sections: Iterable[type[Section]]) -> str:
     return "\n".join(lines)
 
 
-def _entry(setting: Declared) -> Iterator[str]:
+def _entry(setting: DeclaredSetting) -> Iterator[str]:
     yield f"- **`{setting.name}`** {_kind(setting)}{_default(setting)}. {setting.setting.help}"
     flags = [f"`{flag}`" for flag in setting.setting.flags]
     named = [
@@ -70,7 +70,7 @@ def _entry(setting: Declared) -> Iterator[str]:
     )
 
 
-def _parts(setting: Declared) -> Iterator[str]:
+def _parts(setting: DeclaredSetting) -> Iterator[str]:
     """Return the keys of a table's entries, where these are declared too."""
     inner = get_args(setting.kind)[-1] if get_args(setting.kind) else None
     if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -88,7 +88,7 @@ _KINDS: dict[Any, str] = {
 }
 
 
-def _kind(setting: Declared) -> str:
+def _kind(setting: DeclaredSetting) -> str:
     shape = setting.shape
     if isinstance(shape, type) and issubclass(shape, Enum):
         return _one_of(member.value for member in shape)
@@ -104,7 +104,7 @@ def _one_of(values: Any) -> str:  # noqa: ANN401 - texts
     return " or ".join(f"`{json.dumps(value)}`" for value in values)
 
 
-def _default(setting: Declared) -> str:
+def _default(setting: DeclaredSetting) -> str:
     if setting.required:
         return "; required"
     if setting.setting.secret or setting.default in ("", None, {}):

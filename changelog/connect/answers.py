@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
 from changelog.connect.jobs.capture import capture_offsets
 from changelog.connect.plugins import VERSION
-from changelog.connect.postgres.target import Target
-from changelog.connect.requests import Answer, ApiRequest, RequestError, place_of, text_of
+from changelog.connect.postgres.target import SinkDatabase
+from changelog.connect.requests import ApiRequest, HttpAnswer, RequestError, place_of, text_of
 from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import (
     CAPTURE,
@@ -39,17 +40,17 @@ from changelog.connect.rules.state import (
     connector_record,
 )
 from changelog.connect.rules.topics import check_topics
-from changelog.connect.store import Store
+from changelog.connect.store import ConnectorStore
 from changelog.contract.base.errors import ConfigurationError
 from changelog.runtime.process.pulse import Pulse
 
 
-class Answers:
+class WorkerAnswers:
     """The answers of one worker."""
 
     def __init__(
         self,
-        store: Store,
+        store: ConnectorStore,
         *,
         worker: str,
         cluster_id: str,
@@ -60,19 +61,19 @@ class Answers:
         self._store, self._worker, self._cluster_id = store, worker, cluster_id
         self.places = Offsets(store)
 
-    def root(self, _: ApiRequest) -> Answer:
+    def root(self, _: ApiRequest) -> HttpAnswer:
         """Return the version and the cluster's id."""
         version = {"version": VERSION, "commit": "changelog", "kafka_cluster_id": self._cluster_id}
-        return Answer(200, version)
+        return HttpAnswer(200, version)
 
-    def health(self, _: ApiRequest) -> Answer:
+    def health(self, _: ApiRequest) -> HttpAnswer:
         """Tell whether this worker works: one has read its topic before it listens."""
         wrong = [problem for pulse in self._pulses() if (problem := pulse.problem())]
         if wrong:
-            return Answer(503, {"status": "unhealthy", "message": "; ".join(wrong)})
-        return Answer(200, {"status": "healthy", "message": "Worker has completed startup."})
+            return HttpAnswer(503, {"status": "unhealthy", "message": "; ".join(wrong)})
+        return HttpAnswer(200, {"status": "healthy", "message": "Worker has completed startup."})
 
-    def connectors(self, request: ApiRequest) -> Answer:
+    def connectors(self, request: ApiRequest) -> HttpAnswer:
         """List names, with the parts that the query expands."""
         expanded = {
             part for name, value in request.query if name == "expand" for part in value.split(",")
@@ -80,13 +81,13 @@ class Answers:
         shown = expanded & {"info", "status"}
         with self._store.read() as cluster:
             if not shown:
-                return Answer(200, sorted(cluster.connectors))
+                return HttpAnswer(200, sorted(cluster.connectors))
 
             def status(name: str) -> dict[str, Any]:
                 return cluster.status(name, self._worker)
 
             parts = {"info": cluster.info, "status": status}
-            return Answer(
+            return HttpAnswer(
                 200,
                 {
                     name: {part: parts[part](name) for part in sorted(shown)}
@@ -94,7 +95,7 @@ class Answers:
                 },
             )
 
-    def create(self, request: ApiRequest) -> Answer:
+    def create(self, request: ApiRequest) -> HttpAnswer:
         """Make a connector."""
         fields = request.object()
         config, name = fields.get("config"), fields.get("name")
@@ -118,17 +119,17 @@ class Answers:
             raise RequestError(409, f"Connector {name} already exists")
         return self._described(connector, 201)
 
-    def connector(self, request: ApiRequest) -> Answer:
+    def connector(self, request: ApiRequest) -> HttpAnswer:
         """Describe a connector."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.info(connector_of(cluster, request).name))
+            return HttpAnswer(200, cluster.info(connector_of(cluster, request).name))
 
-    def config(self, request: ApiRequest) -> Answer:
+    def config(self, request: ApiRequest) -> HttpAnswer:
         """Return a configuration."""
         with self._store.read() as cluster:
-            return Answer(200, masked(connector_of(cluster, request).config))
+            return HttpAnswer(200, masked(connector_of(cluster, request).config))
 
-    def put_config(self, request: ApiRequest) -> Answer:
+    def put_config(self, request: ApiRequest) -> HttpAnswer:
         """Make a connector, or give it another configuration."""
         name = request.path["name"]
         with self._store.read() as cluster:
@@ -138,7 +139,7 @@ class Answers:
             return self._put(Connector(config=checked), 201)
         return self._put(replace(old, config=checked), 200)
 
-    def patch_config(self, request: ApiRequest) -> Answer:
+    def patch_config(self, request: ApiRequest) -> HttpAnswer:
         """Change some keys of a configuration; null removes one."""
         old = self._connector(request)
         merged = {**old.config, **request.object()}
@@ -149,28 +150,30 @@ class Answers:
         checked = self._checked(old.name, config, old.config)
         return self._put(replace(old, config=checked), 200)
 
-    def status(self, request: ApiRequest) -> Answer:
+    def status(self, request: ApiRequest) -> HttpAnswer:
         """Return the status of a connector and its tasks."""
         with self._store.read() as cluster:
-            return Answer(200, cluster.status(connector_of(cluster, request).name, self._worker))
+            return HttpAnswer(
+                200, cluster.status(connector_of(cluster, request).name, self._worker)
+            )
 
-    def pause(self, request: ApiRequest) -> Answer:
+    def pause(self, request: ApiRequest) -> HttpAnswer:
         """Pause the tasks."""
         return self._turn(request, PAUSED, 202)
 
-    def resume(self, request: ApiRequest) -> Answer:
+    def resume(self, request: ApiRequest) -> HttpAnswer:
         """Resume the tasks."""
         return self._turn(request, STARTED, 202)
 
-    def stop(self, request: ApiRequest) -> Answer:
+    def stop(self, request: ApiRequest) -> HttpAnswer:
         """Take the tasks away."""
         return self._turn(request, STOPPED, 204)
 
-    def restart(self, request: ApiRequest) -> Answer:
+    def restart(self, request: ApiRequest) -> HttpAnswer:
         """Restart tasks, the failed ones or all; the connector itself has no work."""
         connector = self._connector(request)
         if not request.flag("includeTasks") and not request.flag("onlyFailed"):
-            return Answer(204)
+            return HttpAnswer(204)
         with self._store.read() as cluster:
             failed = {
                 task
@@ -179,24 +182,24 @@ class Answers:
             }
         some = failed if request.flag("onlyFailed") else set(connector.tasks)
         self._restart(connector, some if request.flag("includeTasks") else set())
-        return Answer(202, self.status(request).body)
+        return HttpAnswer(202, self.status(request).body)
 
-    def restart_task(self, request: ApiRequest) -> Answer:
+    def restart_task(self, request: ApiRequest) -> HttpAnswer:
         """Restart one task."""
         connector = self._connector(request)
         self._restart(connector, {_task(connector, request)})
-        return Answer(204)
+        return HttpAnswer(204)
 
-    def delete(self, request: ApiRequest) -> Answer:
+    def delete(self, request: ApiRequest) -> HttpAnswer:
         """Remove a connector; its places stay in the target, for one of the same name."""
         self._store.write([(connector_key(self._connector(request).name), None)])
-        return Answer(204)
+        return HttpAnswer(204)
 
-    def tasks(self, request: ApiRequest) -> Answer:
+    def tasks(self, request: ApiRequest) -> HttpAnswer:
         """List the tasks."""
         connector = self._connector(request)
         config = masked(connector.config)
-        return Answer(
+        return HttpAnswer(
             200,
             [
                 {"id": {"connector": connector.name, "task": task}, "config": config}
@@ -204,20 +207,20 @@ class Answers:
             ],
         )
 
-    def task_status(self, request: ApiRequest) -> Answer:
+    def task_status(self, request: ApiRequest) -> HttpAnswer:
         """Return the status of one task."""
         with self._store.read() as cluster:
             connector = connector_of(cluster, request)
-            return Answer(200, cluster.task_status(connector.name, _task(connector, request)))
+            return HttpAnswer(200, cluster.task_status(connector.name, _task(connector, request)))
 
-    def topics(self, request: ApiRequest) -> Answer:
+    def topics(self, request: ApiRequest) -> HttpAnswer:
         """List the topics of a connector."""
         connector = self._connector(request)
         listed = connector.config.get("topics", "")
         topics = [topic.strip() for topic in listed.split(",") if topic.strip()]
-        return Answer(200, {connector.name: {"topics": topics}})
+        return HttpAnswer(200, {connector.name: {"topics": topics}})
 
-    def reset_topics(self, request: ApiRequest) -> Answer:
+    def reset_topics(self, request: ApiRequest) -> HttpAnswer:
         """Refuse: the configuration names the topics."""
         self._connector(request)
         raise RequestError(403, "Topic tracking reset is disabled.")
@@ -234,20 +237,21 @@ class Answers:
             check_topics(parse_settings(checked), self._store.group)
         return checked
 
-    def _put(self, connector: Connector, code: int) -> Answer:
+    def _put(self, connector: Connector, code: int) -> HttpAnswer:
         self._store.write([connector_record(connector)])
         return self._described(connector, code)
 
-    def _described(self, connector: Connector, code: int) -> Answer:
+    def _described(self, connector: Connector, code: int) -> HttpAnswer:
         with self._store.read() as cluster:
             if connector.name not in cluster.connectors:
                 raise RequestError(409, f"Connector {connector.name} was deleted meanwhile")
             fields = cluster.info(connector.name)
-        return Answer(code, fields, f"/connectors/{quote(connector.name)}" if code == 201 else "")  # noqa: PLR2004 - created
+        place = f"/connectors/{quote(connector.name)}" if code == HTTPStatus.CREATED else ""
+        return HttpAnswer(code, fields, place)
 
-    def _turn(self, request: ApiRequest, state: str, code: int) -> Answer:
+    def _turn(self, request: ApiRequest, state: str, code: int) -> HttpAnswer:
         self._store.write([connector_record(replace(self._connector(request), state=state))])
-        return Answer(code)
+        return HttpAnswer(code)
 
     def _restart(self, connector: Connector, tasks: set[int]) -> None:
         if tasks:
@@ -291,19 +295,19 @@ def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> d
 class Offsets:
     """The answers to requests about a connector's offsets."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ConnectorStore) -> None:
         self._store = store
 
-    def offsets(self, request: ApiRequest) -> Answer:
+    def offsets(self, request: ApiRequest) -> HttpAnswer:
         """Return a connector's offsets, from its target or from the slot of its source."""
         config = self._connector(request).config
         if kind_of(config) is CAPTURE:
-            return Answer(200, {"offsets": capture_offsets(parse_capture(config))})
+            return HttpAnswer(200, {"offsets": capture_offsets(parse_capture(config))})
         if kind_of(config) is REBUILD:
-            return Answer(200, {"offsets": []})
-        with closing(Target(parse_settings(config))) as target:
+            return HttpAnswer(200, {"offsets": []})
+        with closing(SinkDatabase(parse_settings(config))) as target:
             places = target.places()
-        return Answer(
+        return HttpAnswer(
             200,
             {
                 "offsets": [
@@ -316,7 +320,7 @@ class Offsets:
             },
         )
 
-    def alter_offsets(self, request: ApiRequest) -> Answer:
+    def alter_offsets(self, request: ApiRequest) -> HttpAnswer:
         """Put places of a stopped connector elsewhere."""
         connector = self._stopped(request)
         offsets = request.object().get("offsets")
@@ -327,17 +331,17 @@ class Offsets:
         for (topic, _), place in places.items():
             if place is not None and topic not in settings.topics:
                 raise RequestError(400, f'topic "{topic}" is none of this connector\'s')
-        with closing(Target(settings)) as target:
+        with closing(SinkDatabase(settings)) as target:
             target.set_places(places)
-        return Answer(
+        return HttpAnswer(
             200, {"message": "The offsets for this connector have been altered successfully"}
         )
 
-    def reset_offsets(self, request: ApiRequest) -> Answer:
+    def reset_offsets(self, request: ApiRequest) -> HttpAnswer:
         """Forget the places of a stopped connector."""
-        with closing(Target(parse_settings(self._stopped(request).config))) as target:
+        with closing(SinkDatabase(parse_settings(self._stopped(request).config))) as target:
             target.set_places(dict.fromkeys(target.places()))
-        return Answer(
+        return HttpAnswer(
             200, {"message": "The offsets for this connector have been reset successfully"}
         )
 

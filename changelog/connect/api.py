@@ -14,20 +14,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from changelog.connect.answers import Answers
+from changelog.connect.answers import WorkerAnswers
 from changelog.connect.http.additions import Addition
 from changelog.connect.http.admission import Admission
 from changelog.connect.http.guard import Guard, error_answer
 from changelog.connect.plugins import Plugins
-from changelog.connect.requests import Answer, ApiRequest, RequestError
+from changelog.connect.requests import ApiRequest, HttpAnswer, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.edge import one_line
 
 MOST_BYTES = 1 << 20  # of a request's body
-Act = Callable[[ApiRequest], Answer]
+Act = Callable[[ApiRequest], HttpAnswer]
 
 
-def routes(answers: Answers) -> list[Route]:
+def routes(answers: WorkerAnswers) -> list[Route]:
     """Return each path with its methods."""
     plugins, places = Plugins(), answers.places
     one, task = "/connectors/{name}", "/connectors/{name}/tasks/{task}"
@@ -64,7 +64,9 @@ def routes(answers: Answers) -> list[Route]:
     return [Route(path, _endpoint(acts), methods=list(acts)) for path, acts in table]
 
 
-def make_app(answers: Answers, admission: Admission, beside: Sequence[Addition] = ()) -> ASGIApp:
+def make_app(
+    answers: WorkerAnswers, admission: Admission, beside: Sequence[Addition] = ()
+) -> ASGIApp:
     """Return the application; additions are served under other paths."""
     handlers: dict[Any, Any] = {
         RequestError: _refused,

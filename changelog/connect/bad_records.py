@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import NewTopic
 
-from changelog.connect.postgres.target import Refused
-from changelog.connect.rules.settings import SinkSettings
+from changelog.connect.postgres.target import RefusedRecord
+from changelog.connect.rules.settings import SinkConnectorSettings
 from changelog.connect.rules.topics import check_dead_letters
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import SinkError
@@ -29,13 +29,13 @@ _AGAIN_S = 1.0
 class BadRecords:
     """The bad records of one task."""
 
-    def __init__(self, kafka: KafkaConnection, settings: SinkSettings, task: int) -> None:
+    def __init__(self, kafka: KafkaConnection, settings: SinkConnectorSettings, task: int) -> None:
         self._kafka, self._settings, self._task = kafka, settings, task
         self._producer: Producer | None = None
         self.count = 0
 
     def tell(
-        self, refused: Sequence[Refused], messages: Mapping[tuple[str, int, int], Message]
+        self, refused: Sequence[RefusedRecord], messages: Mapping[tuple[str, int, int], Message]
     ) -> None:
         """Send records to the dead letters, acknowledged before their places are moved.
 
@@ -68,7 +68,7 @@ class BadRecords:
             send(self._opened(), name, letters, answer_s=2 * REQUEST_S)
         self.count += len(refused)
 
-    def _letter(self, refused: Refused, message: Message) -> OutgoingRecord:
+    def _letter(self, refused: RefusedRecord, message: Message) -> OutgoingRecord:
         topic, partition, offset = refused.place
         headers = {
             "topic": topic,

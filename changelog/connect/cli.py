@@ -86,19 +86,19 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
     check_extra("serve", "changelog serve")
     import uvicorn
 
-    from changelog.connect.answers import Answers
+    from changelog.connect.answers import WorkerAnswers
     from changelog.connect.api import make_app
-    from changelog.connect.http.additions import Place, additions
+    from changelog.connect.http.additions import AdditionPlace, additions
     from changelog.connect.http.admission import LOOPBACK, Admission
-    from changelog.connect.http.listening import Connection, Server, listening
-    from changelog.connect.store import EndedSessions, Store, make_topics
-    from changelog.connect.worker import Servers, Worker
+    from changelog.connect.http.listening import Connection, RestServer, listening
+    from changelog.connect.store import ConnectorStore, EndedSessions, make_topics
+    from changelog.connect.worker import ConnectServers, Worker
     from changelog.kafka.cluster import Cluster
 
     collect_rarely()
     settings = load_project(project, overrides=overrides, needs=[BROKERS])
     kafka = settings.kafka
-    servers = Servers(
+    servers = ConnectServers(
         kafka=kafka, group=options.group, registry=settings.registry, projects=options.projects
     )
     token = _token(options.token_file)
@@ -115,10 +115,10 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
     make_topics(kafka, options.group)
     with (
         closing(listening(options.host, options.port)) as listener,
-        closing(Store(kafka, options.group)) as store,
+        closing(ConnectorStore(kafka, options.group)) as store,
     ):
         beside = additions(
-            Place(
+            AdditionPlace(
                 folder=project,
                 settings=settings,
                 admission=admission,
@@ -130,7 +130,7 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
         pulses = [store.pulse]
         config = uvicorn.Config(
             make_app(
-                Answers(store, worker=name, cluster_id=cluster, pulses=lambda: pulses),
+                WorkerAnswers(store, worker=name, cluster_id=cluster, pulses=lambda: pulses),
                 admission,
                 beside,
             ),
@@ -155,7 +155,7 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
         with closing(Worker(servers, store, group=options.group, name=name)) as worker:
             pulses.append(worker.pulse)
             tell(f"serving on http{'s' if options.certificate else ''}://{name}")
-            Server(config, beside).run(sockets=[listener])
+            RestServer(config, beside).run(sockets=[listener])
 
 
 def _make_token(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from changelog.connect.requests import Answer, ApiRequest, RequestError
+from changelog.connect.requests import ApiRequest, HttpAnswer, RequestError
 from changelog.connect.rules.kinds import KINDS, class_of, definitions, kind_of, validation
 
 VERSION = "4.0.0"  # of the interface: clients switch features by it
@@ -17,9 +17,9 @@ _LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING"
 class Plugins:
     """The answers that do not need the state that workers share."""
 
-    def plugins(self, _: ApiRequest) -> Answer:
+    def plugins(self, _: ApiRequest) -> HttpAnswer:
         """List the classes."""
-        return Answer(
+        return HttpAnswer(
             200,
             [
                 {"class": name, "type": kind.type, "version": VERSION}
@@ -28,25 +28,25 @@ class Plugins:
             ],
         )
 
-    def plugin_config(self, request: ApiRequest) -> Answer:
+    def plugin_config(self, request: ApiRequest) -> HttpAnswer:
         """Define the keys of a class."""
-        return Answer(200, definitions(kind_of({"connector.class": _plugin(request)})))
+        return HttpAnswer(200, definitions(kind_of({"connector.class": _plugin(request)})))
 
-    def validate(self, request: ApiRequest) -> Answer:
+    def validate(self, request: ApiRequest) -> HttpAnswer:
         """Validate a configuration: its fields, each with its errors."""
-        return Answer(200, validation(_plugin(request), request.object()))
+        return HttpAnswer(200, validation(_plugin(request), request.object()))
 
-    def loggers(self, _: ApiRequest) -> Answer:
+    def loggers(self, _: ApiRequest) -> HttpAnswer:
         """List the one logger there is."""
-        return Answer(200, {"root": _level()})
+        return HttpAnswer(200, {"root": _level()})
 
-    def logger(self, request: ApiRequest) -> Answer:
+    def logger(self, request: ApiRequest) -> HttpAnswer:
         """Return a logger's level."""
         if request.path["logger"] != "root":
             raise RequestError(404, f"Logger {request.path['logger']} not found.")
-        return Answer(200, _level())
+        return HttpAnswer(200, _level())
 
-    def set_logger(self, request: ApiRequest) -> Answer:
+    def set_logger(self, request: ApiRequest) -> HttpAnswer:
         """Set a logger's level, of this worker."""
         self.logger(request)
         level = str(request.object().get("level", "")).upper()
@@ -54,7 +54,7 @@ class Plugins:
             raise RequestError(404, "invalid log level")
         logging.getLogger("changelog").setLevel(_LEVELS[level])
         is_cluster = any(parameter == ("scope", "cluster") for parameter in request.query)
-        return Answer(204) if is_cluster else Answer(200, ["root"])
+        return HttpAnswer(204) if is_cluster else HttpAnswer(200, ["root"])
 
 
 def _plugin(request: ApiRequest) -> str:

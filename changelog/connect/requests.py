@@ -16,7 +16,7 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """Code, body (None for an empty one) and place of what was made."""
 
     code: int

@@ -47,7 +47,7 @@ def make_topics(kafka: KafkaConnection, group: str) -> None:
         )
 
 
-class Store:
+class ConnectorStore:
     """State read from the topic so far; many threads may use it."""
 
     def __init__(self, kafka: KafkaConnection, group: str) -> None:
@@ -139,7 +139,7 @@ class Store:
 class EndedSessions:
     """The sessions that have ended."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ConnectorStore) -> None:
         self._store = store
 
     def end(self, name: str, until: int) -> None:

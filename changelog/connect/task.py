@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from changelog.connect.bad_records import BadRecords
 from changelog.connect.postgres.places import OvertakenError, Partition
-from changelog.connect.postgres.target import Refused, Target, WriteRequest
+from changelog.connect.postgres.target import RefusedRecord, SinkDatabase, WriteRequest
 from changelog.connect.rules.records.events import Events
-from changelog.connect.rules.records.reading import BadRecordError, Reading
-from changelog.connect.rules.settings import PkMode, SinkSettings
+from changelog.connect.rules.records.reading import BadRecordError, RecordReading
+from changelog.connect.rules.settings import PkMode, SinkConnectorSettings
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.contract.log.topic import refused_topic, twin_of
@@ -53,7 +53,7 @@ _CLIENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TaskShare:
     """Which task of how many: each has every `of`-th partition."""
 
     task: int
@@ -62,8 +62,8 @@ class Share:
 
 def run_task(
     kafka: KafkaConnection,
-    settings: SinkSettings,
-    share: Share,
+    settings: SinkConnectorSettings,
+    share: TaskShare,
     stop: threading.Event,
     *,
     registry: RegistryConnection | None = None,
@@ -79,7 +79,7 @@ def run_task(
     """
     schemas = Schemas(settings.registry or registry)
     bad = BadRecords(kafka, settings, share.task)
-    reading = Reading(
+    reading = RecordReading(
         key_form=settings.key_form,
         value_form=settings.value_form,
         schema=schemas.schema if schemas.is_there else None,
@@ -123,12 +123,12 @@ def run_task(
 
 def _attempt(
     kafka: KafkaConnection,
-    settings: SinkSettings,
-    share: Share,
+    settings: SinkConnectorSettings,
+    share: TaskShare,
     stop: threading.Event,
     *,
     bad: BadRecords,
-    reading: Reading,
+    reading: RecordReading,
     awaited: Collection[str],
     began: Callable[[Sequence[str]], None],
 ) -> None:
@@ -143,7 +143,7 @@ def _attempt(
     consumer = make_client(Consumer, config)
     try:
         with ExitStack() as opened:
-            target = opened.enter_context(closing(Target(settings)))
+            target = opened.enter_context(closing(SinkDatabase(settings)))
             partitions, missing = _partitions(consumer, settings.topics, share)
             _check_there(target, settings, missing)
             places = _places(Cluster(kafka), target, settings, partitions, awaited)
@@ -175,7 +175,7 @@ def _attempt(
         consumer.close()
 
 
-def shared(partitions: Sequence[Partition], share: Share) -> list[Partition]:
+def shared(partitions: Sequence[Partition], share: TaskShare) -> list[Partition]:
     """Return the partitions of a task.
 
     >>> shared([("a", 0), ("a", 1), ("b", 0)], Share(0, 2))
@@ -185,7 +185,7 @@ def shared(partitions: Sequence[Partition], share: Share) -> list[Partition]:
 
 
 def _partitions(
-    consumer: Consumer, topics: Sequence[str], share: Share
+    consumer: Consumer, topics: Sequence[str], share: TaskShare
 ) -> tuple[list[Partition], list[str]]:
     """Return the partitions of a task, and the topics that are not there.
 
@@ -207,7 +207,9 @@ def _partitions(
     return shared(partitions, share), missing
 
 
-def _check_there(target: Target, settings: SinkSettings, missing: Collection[str]) -> None:
+def _check_there(
+    target: SinkDatabase, settings: SinkConnectorSettings, missing: Collection[str]
+) -> None:
     """Check that no topic is gone of which records were read.
 
     Raises LogError: one is; made anew, it would have other records at the same places.
@@ -222,8 +224,8 @@ def _check_there(target: Target, settings: SinkSettings, missing: Collection[str
 
 def _places(
     cluster: Cluster,
-    target: Target,
-    settings: SinkSettings,
+    target: SinkDatabase,
+    settings: SinkConnectorSettings,
     partitions: Sequence[Partition],
     awaited: Collection[str],
 ) -> dict[Partition, int]:
@@ -255,9 +257,9 @@ class _Batches:
 
     def __init__(
         self,
-        target: Target,
-        settings: SinkSettings,
-        reading: Reading,
+        target: SinkDatabase,
+        settings: SinkConnectorSettings,
+        reading: RecordReading,
         places: dict[Partition, int],
         bad: BadRecords,
     ) -> None:
@@ -283,8 +285,8 @@ class _Batches:
         """Wait for the batch that is being written, whatever becomes of it."""
         self._writer.shutdown()
 
-    def _read(self, messages: Sequence[Message]) -> _Batch:
-        batch = _Batch({}, [], [], {})
+    def _read(self, messages: Sequence[Message]) -> _ReadBatch:
+        batch = _ReadBatch({}, [], [], {})
         has_key = self._settings.pk_mode is PkMode.RECORD_KEY
         for message in messages:
             error = message.error()
@@ -298,24 +300,24 @@ class _Batches:
             batch.moved[place[:2]] = place[2] + 1
             if value is not None and len(value) > _RECORD_BYTES:
                 fault = f"the value has {len(value):,} bytes, more than {_RECORD_BYTES:,}"
-                batch.unread.append(Refused(place, fault))
+                batch.unread.append(RefusedRecord(place, fault))
                 continue
             try:
                 operations = self._events.operations(key, value)
                 shape = self._reading.shape(key if has_key else None, value)
             except BadRecordError as why:
-                batch.unread.append(Refused(place, str(why)))
+                batch.unread.append(RefusedRecord(place, str(why)))
             else:
                 batch.requests.append(WriteRequest(place, operations, *shape))
         return batch
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: _ReadBatch) -> None:
         moves = {
             partition: (self._places[partition], end) for partition, end in batch.moved.items()
         }
         count = self._bad.count
 
-        def refuse(refused: Sequence[Refused]) -> None:
+        def refuse(refused: Sequence[RefusedRecord]) -> None:
             self._bad.tell([*batch.unread, *refused], batch.messages)
 
         try:
@@ -327,12 +329,12 @@ class _Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _ReadBatch:
     """Records of a batch, read."""
 
     messages: dict[tuple[str, int, int], Message]  # by their places
     requests: list[WriteRequest]  # what those ask for that could be read
-    unread: list[Refused]  # those that could not
+    unread: list[RefusedRecord]  # those that could not
     moved: dict[Partition, int]  # where each partition goes on behind them
 
 

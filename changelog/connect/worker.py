@@ -35,8 +35,8 @@ from changelog.connect.rules.state import (
     status_record,
 )
 from changelog.connect.rules.topics import check_topics, tasks_topic
-from changelog.connect.store import TASKS, Record, Store
-from changelog.connect.task import Share, run_task
+from changelog.connect.store import TASKS, ConnectorStore, Record
+from changelog.connect.task import TaskShare, run_task
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
@@ -89,7 +89,9 @@ def share_of(name: str, task: int) -> int:
 class Worker:
     """The tasks of this process; one thread of its own looks after them."""
 
-    def __init__(self, servers: Servers, store: Store, *, group: str, name: str) -> None:
+    def __init__(
+        self, servers: ConnectServers, store: ConnectorStore, *, group: str, name: str
+    ) -> None:
         """Join the group; `name` is this worker's `host:port`."""
         self._servers, self._store, self._name = servers, store, name
         self._owned: set[int] = set()
@@ -220,7 +222,7 @@ class Worker:
             run.result, run.trace, run.state = result, why, FAILED if why else RUNNING
 
         try:
-            share = Share(task[1], run.job.of)
+            share = TaskShare(task[1], run.job.of)
             telling = Telling(
                 run=run.job.name, last=run.result, started=started, waits=waits, ended=ended
             )
@@ -245,7 +247,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
+class ConnectServers:
     """The servers of a worker, and the projects."""
 
     kafka: KafkaConnection
@@ -256,9 +258,9 @@ class Servers:
 
 
 def run_connector(
-    servers: Servers,
+    servers: ConnectServers,
     config: Mapping[str, str],
-    share: Share,
+    share: TaskShare,
     stop: threading.Event,
     telling: Telling,
 ) -> None:

@@ -23,7 +23,7 @@ from changelog.kafka.access import access_hint, refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ErrorStanding:
     """Meaning of an error for the caller."""
 
     error: type[LogError]  # its family: one that passes is an `UnavailableLogError`
@@ -39,44 +39,44 @@ class Standing:
 class ErrorMeaning(Enum):
     """The meanings that an error of the brokers can have."""
 
-    AWAY = Standing(
+    AWAY = ErrorStanding(
         UnavailableLogError,
         "no Kafka broker answers{at}",
         "start the brokers, or correct the address or [kafka.options]",
     )
-    BUSY = Standing(
+    BUSY = ErrorStanding(
         UnavailableLogError,
         "Kafka{at} cannot do it now",
         "see how the brokers are, then run it again",
     )
-    SESSION_LOST = Standing(
+    SESSION_LOST = ErrorStanding(
         UnavailableLogError,
         "Kafka{at} does not know the producer any more",
         "run it again: a new producer goes on",
     )
-    NOT_LET_IN = Standing(RefusedAccessError, "Kafka{at} does not let us in", "")
-    FORBIDDEN = Standing(
+    NOT_LET_IN = ErrorStanding(RefusedAccessError, "Kafka{at} does not let us in", "")
+    FORBIDDEN = ErrorStanding(
         LogError,
         "Kafka{at} does not allow it",
         "the brokers' ACLs say what the user of [kafka.options] may do: topics, groups, "
         "transactions",
     )
-    OVERTAKEN = Standing(
+    OVERTAKEN = ErrorStanding(
         LogError,
         "another process writes in its place",
         "let one process write it, then run it again",
     )
-    MISSING = Standing(
+    MISSING = ErrorStanding(
         LogError,
         "Kafka{at} has no such topic or partition",
         "it was removed, or has another name: `changelog topics` lists those of the log",
     )
-    TOO_LARGE = Standing(
+    TOO_LARGE = ErrorStanding(
         LogError,
         "Kafka{at} takes no record of that size",
         "raise max.message.bytes of the topic, or make rows smaller",
     )
-    REFUSED = Standing(LogError, "Kafka{at} refuses", "the brokers' own log says more")
+    REFUSED = ErrorStanding(LogError, "Kafka{at} refuses", "the brokers' own log says more")
 
     @property
     def passes(self) -> bool:

@@ -15,7 +15,7 @@ import typer
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.client import given_settings
-from changelog.lines.place import Beginning, End, Since, Start, Stored, Until, parse_start
+from changelog.lines.place import End, FirstRecord, Since, Start, Stored, Until, parse_start
 from changelog.lines.place import parse_until as _parse_until
 from changelog.runtime.options import VersionOption
 from changelog.sections import SERVERS
@@ -245,7 +245,7 @@ class Beginnings:
 
 
 _RESETS: Mapping[str, Start] = {
-    **dict.fromkeys(("earliest", "smallest", "beginning"), Beginning()),
+    **dict.fromkeys(("earliest", "smallest", "beginning"), FirstRecord()),
     **dict.fromkeys(("latest", "largest", "end"), End()),
 }
 
@@ -279,4 +279,4 @@ def beginnings(
         return Beginnings(start=begin, group=letters.balanced, anew=anew)
     if named and start == Stored():  # kcat looks at its place and moves it, and shares nothing
         return Beginnings(start=End(), group=named, alone=True)
-    return Beginnings(start=start or Beginning())
+    return Beginnings(start=start or FirstRecord())

@@ -68,8 +68,8 @@ def read(
     from changelog.avro.framed import FramedReader
     from changelog.lines.ask import Leaders
     from changelog.lines.read_options import lines_of, wanted_of
-    from changelog.lines.reading import Reading
-    from changelog.runtime.terminal import ClosedError, Output
+    from changelog.lines.reading import LinesRead
+    from changelog.runtime.terminal import ClosedError, FileOutput
     from changelog.sink.registry import Schemas
 
     collect_rarely()
@@ -87,7 +87,7 @@ def read(
     with closing(Schemas(settings.registry, more=more)) as schemas:
         leaders = Leaders(settings.kafka)
         lines = lines_of(topic, words, letters, FramedReader(schemas.schema), leaders.of)
-        reading = Reading(settings.kafka, request, lines, Output())
+        reading = LinesRead(settings.kafka, request, lines, FileOutput())
         try:
             reached = reading.run(stop_on_signals())
         except ClosedError:
@@ -169,7 +169,13 @@ def write(
     1; those before it are written, with --transaction nothing is. Letters are kcat's.
     """
     from changelog.lines.forms.template import unescaped
-    from changelog.lines.writing import StoppedError, Target, Writing, split, whole_files
+    from changelog.lines.writing import (
+        WriteTarget,
+        Writing,
+        WritingStoppedError,
+        split,
+        whole_files,
+    )
 
     collect_rarely()
     _hush(letters)
@@ -180,7 +186,7 @@ def write(
     if letters.line_file and len(files) != 1:
         raise ConfigurationError("-l takes the lines of one FILE", hint="name it behind the topic")
     settings = _project(project, overrides, options)
-    target = Target(
+    target = WriteTarget(
         topic=topic,
         partition=None if words.partition == -1 else words.partition,
         whole=words.whole or bool(own),
@@ -197,7 +203,7 @@ def write(
         progress = opened.enter_context(_progress(topic, source, hidden=letters.quiet or by_file))
         try:
             Writing(settings.kafka, target, parse, progress).run(lines, stop)
-        except StoppedError:
+        except WritingStoppedError:
             raise typer.Exit(_INTERRUPTED) from None
 
 

@@ -11,7 +11,7 @@ from changelog.contract.base.errors import LogError
 from changelog.kafka.errors import is_passing, log_error
 from changelog.lines.ask import stored_offsets
 from changelog.lines.place import Bounds
-from changelog.lines.progress import Progress
+from changelog.lines.progress import ReadProgress
 
 log = logging.getLogger("changelog.read")
 
@@ -25,7 +25,9 @@ _REBALANCES = {
 class GroupPlaces:
     """Stores the places of a read for its group; does nothing without one."""
 
-    def __init__(self, group: str, topic: str, progress: Progress, *, anew: bool = False) -> None:
+    def __init__(
+        self, group: str, topic: str, progress: ReadProgress, *, anew: bool = False
+    ) -> None:
         # With `anew` the place that the group has counts for nothing at the start.
         self._group, self._topic, self._progress, self._anew = group, topic, progress, anew
         self._stored: dict[int, int] = {}

@@ -16,7 +16,7 @@ _FROM_END = re.compile(r"-\d{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class FirstRecord:
     """The first record that there is."""
 
 
@@ -51,7 +51,7 @@ class Since:
     ms: int  # milliseconds since 1970
 
 
-Start = Beginning | End | Stored | At | BeforeEnd | Since
+Start = FirstRecord | End | Stored | At | BeforeEnd | Since
 Until = End | At | Since
 
 
@@ -70,7 +70,7 @@ def parse_start(text: str) -> Start:
 
     Raises ConfigurationError: it is none of these.
     """
-    named: dict[str, Start] = {"beginning": Beginning(), "end": End(), "stored": Stored()}
+    named: dict[str, Start] = {"beginning": FirstRecord(), "end": End(), "stored": Stored()}
     if text in named:
         return named[text]
     if _FROM_END.fullmatch(text):
@@ -140,7 +140,7 @@ def first_offsets(
             return {n: _or_end(since[n], bound) for n, bound in bounds.items()}
         case End():
             return {n: bound.end for n, bound in bounds.items()}
-        case Beginning() | Stored():
+        case FirstRecord() | Stored():
             return {n: bound.first for n, bound in bounds.items()}
 
 

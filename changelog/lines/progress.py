@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from changelog.lines.forms.render import Record
+from changelog.lines.forms.render import TopicRecord
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=TopicRecord)
 
 
-class Progress:
+class ReadProgress:
     """Places and ends of the partitions that are read now."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Progress:
             kept.append(record)
         return kept
 
-    def note(self, shown: Sequence[Record]) -> None:
+    def note(self, shown: Sequence[TopicRecord]) -> None:
         """Note that records were shown."""
         for partition, offset in {record.partition(): record.offset() for record in shown}.items():
             self.places[partition or 0] = (offset or 0) + 1

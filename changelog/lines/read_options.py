@@ -15,7 +15,7 @@ from changelog.lines.forms.kcat import (
     unpacked,
     with_schema,
 )
-from changelog.lines.forms.render import Lines, json_lines, template_lines
+from changelog.lines.forms.render import LineRenderer, json_lines, template_lines
 from changelog.lines.forms.shown import As, Framed, Show, parse_form, plain, token
 from changelog.lines.forms.template import DEFAULT, parse_template, unescaped
 from changelog.lines.place import parse_until
@@ -58,7 +58,7 @@ def wanted_of(
 
 def lines_of(
     topic: str, words: ReadWords, letters: ReadLetters, framed: Framed, broker: Callable[[Any], int]
-) -> Lines:
+) -> LineRenderer:
     """Return the renderer of records: by our words, or by kcat's letters.
 
     Raises ConfigurationError: options contradict each other, or are none.
@@ -90,7 +90,7 @@ def lines_of(
 
 def _kcat_lines(
     topic: str, words: ReadWords, letters: ReadLetters, framed: Framed, broker: Callable[[Any], int]
-) -> Lines:
+) -> LineRenderer:
     """Return the renderer of a topic as kcat prints it: text, unless `-s` or `--as` say more."""
     forms = {"key": words.key_form or words.form, "value": words.value_form or words.form}
     shows: dict[str, Show | None] = {}

@@ -22,11 +22,11 @@ from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import is_passing, log_error
 from changelog.kafka.messages import MessageBatches
 from changelog.lines.ask import bounds_of, chosen, find_topic, offsets_since
-from changelog.lines.forms.render import Lines
+from changelog.lines.forms.render import LineRenderer
 from changelog.lines.group import GroupPlaces
 from changelog.lines.place import (
-    Beginning,
     Bounds,
+    FirstRecord,
     Since,
     Start,
     Stored,
@@ -34,8 +34,8 @@ from changelog.lines.place import (
     end_offsets,
     first_offsets,
 )
-from changelog.lines.progress import Progress
-from changelog.runtime.terminal import Output
+from changelog.lines.progress import ReadProgress
+from changelog.runtime.terminal import FileOutput
 
 log = logging.getLogger("changelog.read")
 
@@ -52,7 +52,7 @@ class ReadRequest:
     topic: str  # of which
     partitions: tuple[int, ...] = ()  # which ones; empty for all
     # where it begins; in a group, where partitions begin of which it has no place
-    start: Start = field(default_factory=Beginning)
+    start: Start = field(default_factory=FirstRecord)
     until: Until | None = None  # where it ends; None to follow
     group: str = ""  # the consumer group; empty for none
     alone: bool = False  # whether this member of the group reads each partition, and shares none
@@ -74,16 +74,16 @@ class ReadRequest:
         return bool(self.group) and not (self.alone or self.partitions)
 
 
-class Reading:
+class LinesRead:
     """One run of reading."""
 
     def __init__(
-        self, kafka: KafkaConnection, request: ReadRequest, lines: Lines, out: Output
+        self, kafka: KafkaConnection, request: ReadRequest, lines: LineRenderer, out: FileOutput
     ) -> None:
         self._kafka, self._request, self._lines, self._out = kafka, request, lines, out
         self._cluster = Cluster(kafka)
         self.shown = 0  # how many records were shown
-        self._progress = Progress()
+        self._progress = ReadProgress()
         self._frozen: dict[int, Bounds] = {}
         self._group = GroupPlaces(request.group, request.topic, self._progress, anew=request.anew)
         self._was_assigned = not request.shares

@@ -32,7 +32,7 @@ _LOOK_S = 0.2
 _PAUSE_S = 5.0  # after such a time without being asked, another wait has begun
 
 
-class StoppedError(Exception):
+class WritingStoppedError(Exception):
     """Somebody ended the command before its input had ended."""
 
 
@@ -52,9 +52,9 @@ def split(
     while True:
         while not input_.poll(_LOOK_S * 1000):
             if stop():
-                raise StoppedError
+                raise WritingStoppedError
         if stop():
-            raise StoppedError
+            raise WritingStoppedError
         chunk = os.read(descriptor, _CHUNK)
         if not chunk:
             break
@@ -101,7 +101,7 @@ def part_read(descriptor: int = 0) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class WriteTarget:
     """The topic to write to, and how it is written."""
 
     topic: str
@@ -118,7 +118,7 @@ class Writing:
     def __init__(
         self,
         kafka: KafkaConnection,
-        target: Target,
+        target: WriteTarget,
         parse: Parse,
         on_taken: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -169,10 +169,10 @@ class Writing:
                 self._on_taken(len(some))
                 if is_enough:
                     break
-        except (InputError, StoppedError) as error:
+        except (InputError, WritingStoppedError) as error:
             if not self._target.whole:
                 producer.commit()
-            if isinstance(error, StoppedError):
+            if isinstance(error, WritingStoppedError):
                 raise
             raise InputError(
                 f"line {self.taken + 1}: {error.args[0]}",

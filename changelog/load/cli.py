@@ -23,7 +23,7 @@ from changelog.runtime.setting import Given
 from changelog.sections import Kafka, Registry
 
 if TYPE_CHECKING:
-    from changelog.load.load import Loaded, LoadSettings
+    from changelog.load.load import LoadResult, LoadSettings
     from changelog.load.prepare import Wishes
 
 _FORMS = "auto, avro, json, csv or text"
@@ -165,7 +165,7 @@ def load(
         raise typer.Exit(_INTERRUPTED)
 
 
-def _tell(result: Loaded, how: LoadSettings, *, as_json: bool) -> None:
+def _tell(result: LoadResult, how: LoadSettings, *, as_json: bool) -> None:
     if as_json:
         print_json({"table": how.table, "load": how.name, **result.to_json()})
         return

@@ -12,12 +12,18 @@ from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.forms.moments import moment_text
 from changelog.lines.forms.headers import header_text
 from changelog.lines.forms.shown import is_framed
-from changelog.load.plan import Copier, Planner
+from changelog.load.plan import Planner, SchemaCopier
 from changelog.load.rules.cells import Raw, cell, csv_column, line_of, plain_of
-from changelog.load.rules.columns import MissingError, Part, Source, of_tombstone, picked
-from changelog.load.rules.options import Form, Rules, Tombstones
+from changelog.load.rules.columns import (
+    ColumnSource,
+    MissingError,
+    RecordPart,
+    of_tombstone,
+    picked,
+)
+from changelog.load.rules.options import LoadForm, Rules, Tombstones
 from changelog.load.rules.separated import SeparatedError, fields_of
-from changelog.load.rules.table import Table
+from changelog.load.rules.table import LoadedTable
 from changelog.native import BatchRange, CsvLines, JsonLines
 from changelog.native.loads import WHOLE_KEY, WHOLE_VALUE, BatchRecord, Groups
 
@@ -37,7 +43,7 @@ class UnfitRecordError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class CopyChunk:
     """Rows in one of COPY's formats, without header and trailer."""
 
     is_binary: bool  # which format
@@ -49,7 +55,7 @@ class Chunk:
 class Encoder:
     """Makes chunks of records, by one set of rules."""
 
-    def __init__(self, rules: Rules, table: Table, planner: Planner) -> None:
+    def __init__(self, rules: Rules, table: LoadedTable, planner: Planner) -> None:
         self._rules, self._planner = rules, planner
         self._cells = {name: cell(table.columns[name]) for name in rules.columns}
         self._columns = table.columns
@@ -60,7 +66,8 @@ class Encoder:
         self._gone = of_tombstone(rules.columns, rules.keys)
         self._names = {source.path[0] for source in rules.columns.values() if source.path}
         of_value = [
-            source.part is Part.VALUE and len(source.path) == 1 for source in rules.columns.values()
+            source.part is RecordPart.VALUE and len(source.path) == 1
+            for source in rules.columns.values()
         ]
         self._is_flat = all(of_value)
         self._lines = self._writer()
@@ -70,11 +77,11 @@ class Encoder:
     def _writer(self) -> JsonLines | CsvLines | None:
         """Return the writer of plain values in C, or None if none applies."""
         match self._rules.value:
-            case Form.AUTO | Form.JSON:
+            case LoadForm.AUTO | LoadForm.JSON:
                 return self._json_writer() if self._is_flat else None
-            case Form.CSV | Form.TEXT:
+            case LoadForm.CSV | LoadForm.TEXT:
                 return self._csv_writer()
-            case Form.AVRO:
+            case LoadForm.AVRO:
                 return None
 
     def _json_writer(self) -> JsonLines | None:
@@ -86,7 +93,7 @@ class Encoder:
         return JsonLines(plain, all_known=self._rules.all_fields, numbered=bool(self._rules.keys))
 
     def _csv_writer(self) -> CsvLines | None:
-        is_text, delimiter = self._rules.value is Form.TEXT, self._rules.delimiter
+        is_text, delimiter = self._rules.value is LoadForm.TEXT, self._rules.delimiter
         places = {} if is_text else {name: n for n, name in enumerate(self._rules.fields)}
         places_of = [self._place(source, places) for source in self._rules.columns.values()]
         present = [place for place in places_of if place is not None]
@@ -99,21 +106,21 @@ class Encoder:
         keyed = bool(self._rules.keys)
         return CsvLines(plain, fields=fields, delimiter=delimiter, numbered=keyed)
 
-    def _place(self, source: Source, fields: Mapping[str, int]) -> int | None:
+    def _place(self, source: ColumnSource, fields: Mapping[str, int]) -> int | None:
         """Return the number of the field or part that fills a column; None otherwise."""
         match source.part:
-            case Part.VALUE if self._rules.value is Form.TEXT and not source.path:
+            case RecordPart.VALUE if self._rules.value is LoadForm.TEXT and not source.path:
                 return WHOLE_VALUE
-            case Part.VALUE if len(source.path) == 1:
+            case RecordPart.VALUE if len(source.path) == 1:
                 return fields.get(source.path[0])
-            case Part.KEY if self._rules.key is Form.TEXT and (
+            case RecordPart.KEY if self._rules.key is LoadForm.TEXT and (
                 not source.path or (len(self._rules.keys) == 1 == len(source.path))
             ):
                 return WHOLE_KEY
             case _:
                 return None
 
-    def chunks(self, records: BatchRange) -> Iterator[Chunk]:
+    def chunks(self, records: BatchRange) -> Iterator[CopyChunk]:
         """Return the rows of records piece by piece, in no order where an ordinal says theirs.
 
         What PostgreSQL is to cast is known when this returns; an error comes with its piece.
@@ -121,7 +128,7 @@ class Encoder:
         Raises UnfitRecordError: one of them can be no row; ChangelogError: the registry does not
         answer.
         """
-        is_avro = self._rules.value in {Form.AUTO, Form.AVRO}
+        is_avro = self._rules.value in {LoadForm.AUTO, LoadForm.AVRO}
         groups = records.groups(by_value=is_avro, by_key=is_avro and self._planner.needs_keys)
         if groups.gone and self._rules.tombstones is Tombstones.REFUSE:
             raise UnfitRecordError(
@@ -135,8 +142,8 @@ class Encoder:
         return self._pieces(records, groups, copiers)
 
     def _pieces(
-        self, records: BatchRange, groups: Groups, copiers: Sequence[Copier | None]
-    ) -> Iterator[Chunk]:
+        self, records: BatchRange, groups: Groups, copiers: Sequence[SchemaCopier | None]
+    ) -> Iterator[CopyChunk]:
         count = len(records)
         ordinals = [array("q", range(count)), bytes(8 * count)] if self._rules.keys else []
         if self._rules.tombstones is Tombstones.DELETE:
@@ -148,9 +155,9 @@ class Encoder:
                 if content is None:
                     yield self._texts(records, some, is_gone=False)
                 else:
-                    yield Chunk(is_binary=True, content=content, rows=len(some))
+                    yield CopyChunk(is_binary=True, content=content, rows=len(some))
 
-    def _texts(self, records: BatchRange, some: array[int], *, is_gone: bool) -> Chunk:
+    def _texts(self, records: BatchRange, some: array[int], *, is_gone: bool) -> CopyChunk:
         lines: list[bytes] = []
         plain = None if is_gone or self._are_framed(records, some) else self._lines
         at = 0
@@ -162,7 +169,7 @@ class Encoder:
             if at < len(some):
                 lines.append(self._text_of(records, some[at], is_gone=is_gone))
                 at += 1
-        return Chunk(
+        return CopyChunk(
             is_binary=False,
             content=b"".join(lines),
             rows=len(some),
@@ -171,7 +178,7 @@ class Encoder:
 
     def _are_framed(self, records: BatchRange, some: array[int]) -> bool:
         """Tell whether these are of a registry's schema, by the first of them."""
-        value = records.value(some[0]) if self._rules.value is Form.AUTO else None
+        value = records.value(some[0]) if self._rules.value is LoadForm.AUTO else None
         return value is not None and is_framed(value)
 
     def _text_of(self, records: BatchRange, number: int, *, is_gone: bool) -> bytes:
@@ -194,14 +201,14 @@ class Encoder:
             if isinstance(decoded, dict):
                 return self._flat_line(decoded)
         record = records[number]
-        parts: dict[Part, Any] = {}
+        parts: dict[RecordPart, Any] = {}
         sources = self._gone if is_gone else self._rules.columns
         cells = []
         for name, write in self._cells.items():
             source = sources.get(name)
             cells.append(None if source is None else write(self._part(record, name, source, parts)))
         if not is_gone and self._rules.all_fields:
-            self._check_known(parts.get(Part.VALUE))
+            self._check_known(parts.get(RecordPart.VALUE))
         return cells
 
     def _flat_line(self, members: dict[str, Any]) -> list[bytes | None]:
@@ -213,32 +220,34 @@ class Encoder:
             for name, source, write in self._flat
         ]
 
-    def _part(self, record: BatchRecord, name: str, source: Source, parts: dict[Part, Any]) -> Any:  # noqa: ANN401 - any JSON; one for each part
+    def _part(
+        self, record: BatchRecord, name: str, source: ColumnSource, parts: dict[RecordPart, Any]
+    ) -> Any:  # noqa: ANN401 - any JSON; one for each part
         match source.part:
-            case Part.VALUE | Part.KEY:
+            case RecordPart.VALUE | RecordPart.KEY:
                 if source.part not in parts:
-                    is_value = source.part is Part.VALUE
+                    is_value = source.part is RecordPart.VALUE
                     raw = record.value if is_value else record.key
                     read = self._values if is_value else self._keys
                     parts[source.part] = None if raw is None else read(raw)
                 return self._picked(source, parts[source.part])
-            case Part.TOPIC:
+            case RecordPart.TOPIC:
                 return record.topic
-            case Part.PARTITION:
+            case RecordPart.PARTITION:
                 return record.partition
-            case Part.OFFSET:
+            case RecordPart.OFFSET:
                 return record.offset
-            case Part.TIMESTAMP:
+            case RecordPart.TIMESTAMP:
                 ms = record.timestamp_ms
                 is_moment = self._columns[name].base in {"timestamptz", "timestamp"}
                 return moment_text(ms, digits=3) if is_moment else ms
-            case Part.HEADER:
+            case RecordPart.HEADER:
                 header = header_text(record.headers, source.path[0])
                 return None if header is None else Raw(header)
 
-    def _picked(self, source: Source, decoded: Any) -> Any:  # noqa: ANN401 - any JSON
+    def _picked(self, source: ColumnSource, decoded: Any) -> Any:  # noqa: ANN401 - any JSON
         path = source.path
-        if source.part is Part.KEY and path and not isinstance(decoded, dict):
+        if source.part is RecordPart.KEY and path and not isinstance(decoded, dict):
             # A key of one column is often its bare value.
             return (
                 decoded if len(self._rules.keys) == 1 and len(path) == 1 else picked(decoded, path)
@@ -256,7 +265,7 @@ class Encoder:
                     f'it has the field "{name}", for which the table had no column at the start'
                 )
 
-    def _reader(self, form: Form, part: str) -> Read:
+    def _reader(self, form: LoadForm, part: str) -> Read:
         def csv(raw: bytes) -> dict[str, Any]:
             fields = fields_of(raw, self._rules.delimiter)
             names = self._rules.fields
@@ -271,15 +280,15 @@ class Encoder:
             return self._planner.read(raw, part) if is_framed(raw) else _json(raw, part)
 
         match form:
-            case Form.AUTO:
+            case LoadForm.AUTO:
                 return auto
-            case Form.AVRO:
+            case LoadForm.AVRO:
                 return lambda raw: self._planner.read(raw, part)
-            case Form.JSON:
+            case LoadForm.JSON:
                 return lambda raw: _json(raw, part)
-            case Form.CSV:
+            case LoadForm.CSV:
                 return csv
-            case Form.TEXT:
+            case LoadForm.TEXT:
                 return Raw
 
 

@@ -38,7 +38,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class JobShare:
     """The part of the topics that one job reads."""
 
     starts: Mapping[Partition, int]  # the place of each partition
@@ -60,7 +60,7 @@ class Job:
     def __init__(
         self,
         kafka: KafkaConnection,
-        share: Share,
+        share: JobShare,
         batches: Batches,
         *,
         dead_letters: DeadLetters | None,

@@ -29,11 +29,11 @@ from changelog.lines.place import (
     first_offsets,
 )
 from changelog.load.encode import Encoder
-from changelog.load.job import Batches, DeadLetters, Job, Share
+from changelog.load.job import Batches, DeadLetters, Job, JobShare
 from changelog.load.plan import Planner, SchemaOf
 from changelog.load.rules.options import Rules
 from changelog.load.rules.schema import Schema
-from changelog.load.rules.table import Table
+from changelog.load.rules.table import LoadedTable
 from changelog.load.target import LoadTarget, TableWriter
 from changelog.runtime.edge import one_line
 from changelog.runtime.progress.bar import RowBar
@@ -63,7 +63,7 @@ class LoadSettings:
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadResult:
     """The result of a load."""
 
     records: int = 0  # how many were read
@@ -118,7 +118,7 @@ class Load:
         self._cluster = Cluster(kafka)
         self._begun = False
 
-    def run(self, stop: Callable[[], bool]) -> Loaded:
+    def run(self, stop: Callable[[], bool]) -> LoadResult:
         """Load until the ends are reached, or until stopped.
 
         Raises:
@@ -127,7 +127,7 @@ class Load:
             UnavailableError: a server is away; where topics are followed, it is waited for.
             LogError: a place is not on the log any more.
         """
-        result, began = Loaded(), time.monotonic()
+        result, began = LoadResult(), time.monotonic()
         while not stop():
             try:
                 result.is_done = self._attempt(result, stop)
@@ -141,7 +141,7 @@ class Load:
         result.seconds = time.monotonic() - began
         return result
 
-    def _attempt(self, result: Loaded, stop: Callable[[], bool]) -> bool:
+    def _attempt(self, result: LoadResult, stop: Callable[[], bool]) -> bool:
         topics = {name: find_topic(self._cluster, name) for name in self._settings.topics}
         with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
             table = target.table(self._settings.table)
@@ -174,7 +174,7 @@ class Load:
     def _run(
         self,
         jobs: Sequence[Job],
-        table: Table,
+        table: LoadedTable,
         stop: Callable[[], bool],
         bar: RowBar,
         topics: Mapping[str, TopicDescription],
@@ -212,7 +212,7 @@ class Load:
             for name, topic in topics.items()
         )
 
-    def _writer(self, table: Table) -> TableWriter:
+    def _writer(self, table: LoadedTable) -> TableWriter:
         planner = Planner(self._rules, table, self._schema, self._latest)
         encoder = Encoder(self._rules, table, planner)
         return TableWriter(
@@ -223,7 +223,7 @@ class Load:
             lambda: frozenset(planner.casts),
         )
 
-    def _share(self, target: LoadTarget, topics: Mapping[str, TopicDescription]) -> Share:
+    def _share(self, target: LoadTarget, topics: Mapping[str, TopicDescription]) -> JobShare:
         """Return the place and the end of each partition; record the places of new ones."""
         ids = {name: str(topic.topic_id) for name, topic in topics.items()}
         with target.session.transaction() as cursor:
@@ -244,7 +244,7 @@ class Load:
             ends |= {(name, n): end for n, end in self._ends(name, bounds).items()}
         self._begin(target, fresh, stored, ids)
         before = self._settings.until
-        return Share(
+        return JobShare(
             starts=starts, ends=ends, before_ms=before.ms if isinstance(before, Since) else None
         )
 
@@ -316,7 +316,7 @@ class Load:
         return place
 
 
-def split(share: Share, jobs: int) -> list[Share]:
+def split(share: JobShare, jobs: int) -> list[JobShare]:
     """Return the shares of jobs, as even as the partitions allow; none without a partition.
 
     >>> whole = Share(starts={("t", 0): 0, ("t", 1): 5}, ends={("t", 0): 9, ("t", 1): 6})
@@ -333,7 +333,7 @@ def split(share: Share, jobs: int) -> list[Share]:
         least = min(parts, key=lambda some: (sum(map(size, some)), len(some)))
         least.append(partition)
     return [
-        Share(
+        JobShare(
             starts={partition: share.starts[partition] for partition in some},
             ends={partition: share.ends[partition] for partition in some},
             before_ms=share.before_ms,

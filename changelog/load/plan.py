@@ -12,10 +12,10 @@ from changelog.avro.framed import FramedReader
 from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import unframe
-from changelog.load.rules.columns import Part, Source
-from changelog.load.rules.options import Form, Rules
+from changelog.load.rules.columns import ColumnSource, RecordPart
+from changelog.load.rules.options import LoadForm, Rules
 from changelog.load.rules.schema import Fit, Schema, SchemaField, form_of, read_schema
-from changelog.load.rules.table import Table, TableColumn
+from changelog.load.rules.table import LoadedTable, TableColumn
 from changelog.native import BatchRange, RowCopier
 from changelog.native.loads import AvroField, AvroRows, CellForm, CopyCell
 
@@ -23,11 +23,15 @@ SchemaOf = Callable[[int], tuple[str, str]]  # returns kind and text of the sche
 
 _AVRO, _JSON = "AVRO", "JSON"
 _INTEGERS = {"int2": CellForm.INT2, "int4": CellForm.INT4, "int8": CellForm.INT8}
-_NUMBERED = {Part.PARTITION: "partition", Part.OFFSET: "offset", Part.TIMESTAMP: "timestamp_ms"}
+_NUMBERED = {
+    RecordPart.PARTITION: "partition",
+    RecordPart.OFFSET: "offset",
+    RecordPart.TIMESTAMP: "timestamp_ms",
+}
 """Columns of a batch."""
 
 
-class Copier(NamedTuple):
+class SchemaCopier(NamedTuple):
     """Writes records of one pair of schemas."""
 
     rows: RowCopier  # in C
@@ -48,18 +52,20 @@ class Copier(NamedTuple):
 class Planner:
     """Knows the schemas of a load."""
 
-    def __init__(self, rules: Rules, table: Table, schema: SchemaOf, latest: Schema | None) -> None:
+    def __init__(
+        self, rules: Rules, table: LoadedTable, schema: SchemaOf, latest: Schema | None
+    ) -> None:
         """Take the function that returns schemas, and the newest schema of the values if known."""
         self._rules, self._table, self._schema = rules, table, schema
         self._latest: Mapping[str, SchemaField] = {} if latest is None else latest.by_name
         self._schemas: dict[int, Schema | None] = {}
-        self._copiers: dict[tuple[bytes, bytes], Copier | None] = {}
+        self._copiers: dict[tuple[bytes, bytes], SchemaCopier | None] = {}
         self._read = FramedReader(schema)
         # columns whose values come as texts that PostgreSQL is to cast
         self.casts: set[str] = set()
         self._direct: set[str] = set()
         # whether something is read of the records' keys
-        self.needs_keys = any(source.part is Part.KEY for source in rules.columns.values())
+        self.needs_keys = any(source.part is RecordPart.KEY for source in rules.columns.values())
 
     def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of framed bytes.
@@ -74,7 +80,7 @@ class Planner:
             return parse_json(unframe(raw)[1], part)
         return value
 
-    def copier(self, value: bytes, key: bytes) -> Copier | None:
+    def copier(self, value: bytes, key: bytes) -> SchemaCopier | None:
         """Return the copier of records with these frames, or None if there is none."""
         if (value, key) not in self._copiers:
             self._copiers[value, key] = self._planned(value, key)
@@ -108,20 +114,20 @@ class Planner:
             )
         return field.default
 
-    def _planned(self, value: bytes, key: bytes) -> Copier | None:
+    def _planned(self, value: bytes, key: bytes) -> SchemaCopier | None:
         before = set(self.casts), set(self._direct)
         copier = self._drafted(value, key)
         if copier is None:
             self.casts, self._direct = before
         return copier
 
-    def _drafted(self, value: bytes, key: bytes) -> Copier | None:
-        sides = {Part.VALUE: self._schema_of(value, self._rules.value)}
+    def _drafted(self, value: bytes, key: bytes) -> SchemaCopier | None:
+        sides = {RecordPart.VALUE: self._schema_of(value, self._rules.value)}
         if self.needs_keys:
-            sides[Part.KEY] = self._schema_of(key, self._rules.key)
+            sides[RecordPart.KEY] = self._schema_of(key, self._rules.key)
         numbers: list[str] = []
         cells: list[CopyCell] = []
-        filled: dict[tuple[Part, str], int] = {}
+        filled: dict[tuple[RecordPart, str], int] = {}
         for name, source in self._rules.columns.items():
             column = self._table.columns[name]
             cell = (
@@ -134,16 +140,18 @@ class Planner:
             cells.append(cell)
         read = {part for part, _ in filled}
         rows = {part: self._rows(part, raw, sides, filled) for part, raw in
-                ((Part.VALUE, value), (Part.KEY, key)) if part in read}  # fmt: skip
+                ((RecordPart.VALUE, value), (RecordPart.KEY, key)) if part in read}  # fmt: skip
         if None in rows.values():
             return None
         if self._rules.keys:
             at = len(numbers)
             cells += [CopyCell(CellForm.INT8, numbers=at), CopyCell(CellForm.BOOL, numbers=at + 1)]
-        return Copier(RowCopier(rows.get(Part.VALUE), rows.get(Part.KEY), cells), tuple(numbers))
+        return SchemaCopier(
+            RowCopier(rows.get(RecordPart.VALUE), rows.get(RecordPart.KEY), cells), tuple(numbers)
+        )
 
-    def _schema_of(self, frame: bytes, form: Form) -> Schema | None:
-        if form not in {Form.AUTO, Form.AVRO}:
+    def _schema_of(self, frame: bytes, form: LoadForm) -> Schema | None:
+        if form not in {LoadForm.AUTO, LoadForm.AVRO}:
             return None
         try:
             number, _ = unframe(frame)
@@ -156,10 +164,10 @@ class Planner:
 
     def _field_cell(
         self,
-        source: Source,
+        source: ColumnSource,
         column: TableColumn,
-        sides: Mapping[Part, Schema | None],
-        filled: dict[tuple[Part, str], int],
+        sides: Mapping[RecordPart, Schema | None],
+        filled: dict[tuple[RecordPart, str], int],
         place: int,
     ) -> CopyCell | None:
         schema = sides.get(source.part)
@@ -186,14 +194,16 @@ class Planner:
         oid = column.element[1] if column.element is not None else 0
         return CopyCell(form, scale=field.scale, element=element, oid=oid)
 
-    def _lacking(self, source: Source) -> CopyCell | None:
-        field = self._latest.get(source.path[0]) if source.part is Part.VALUE else None
+    def _lacking(self, source: ColumnSource) -> CopyCell | None:
+        field = self._latest.get(source.path[0]) if source.part is RecordPart.VALUE else None
         is_null = field is not None and field.has_default and field.default is None
         return CopyCell(CellForm.TEXT) if is_null else None
 
-    def _numbered(self, source: Source, column: TableColumn, numbers: list[str]) -> CopyCell | None:
+    def _numbered(
+        self, source: ColumnSource, column: TableColumn, numbers: list[str]
+    ) -> CopyCell | None:
         form = _INTEGERS.get(column.base)
-        if source.part is Part.TIMESTAMP and column.base in {"timestamptz", "timestamp"}:
+        if source.part is RecordPart.TIMESTAMP and column.base in {"timestamptz", "timestamp"}:
             form = CellForm.MILLIS if column.most_fraction == _MICROS else None
         if form is None:
             return None
@@ -202,15 +212,15 @@ class Planner:
 
     def _rows(
         self,
-        part: Part,
+        part: RecordPart,
         raw: bytes,
-        sides: Mapping[Part, Schema | None],
-        filled: Mapping[tuple[Part, str], int],
+        sides: Mapping[RecordPart, Schema | None],
+        filled: Mapping[tuple[RecordPart, str], int],
     ) -> AvroRows | None:
         schema = sides[part]
         if schema is None:
             return None
-        if self._rules.all_fields and part is Part.VALUE:
+        if self._rules.all_fields and part is RecordPart.VALUE:
             taken = {name for filled_part, name in filled if filled_part is part}
             if any(field.name not in taken for field in schema.fields):
                 return None  # each record is to be refused by itself
@@ -219,7 +229,7 @@ class Planner:
 
 
 def _fields(
-    schema: Schema, part: Part, filled: Mapping[tuple[Part, str], int]
+    schema: Schema, part: RecordPart, filled: Mapping[tuple[RecordPart, str], int]
 ) -> Iterator[AvroField | None]:
     for field in schema.fields:
         if field.kind is None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from changelog.connect.rules.settings import TYPE
 from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.forms.shown import form_named
-from changelog.load.rules.columns import Part, Source, of_names, parse_columns
-from changelog.load.rules.options import Form, Rules, Tombstones
+from changelog.load.rules.columns import ColumnSource, RecordPart, of_names, parse_columns
+from changelog.load.rules.options import LoadForm, Rules, Tombstones
 from changelog.load.rules.schema import Schema, read_schema, type_of
-from changelog.load.rules.table import Table
+from changelog.load.rules.table import LoadedTable
 from changelog.load.target import LoadTarget
 from changelog.sink.registry import RegisteredSchema
 
@@ -20,11 +20,11 @@ Latest = Callable[[str], RegisteredSchema | None]
 """Returns the newest schema of a subject, or None if there is none."""
 
 _FORMS = {
-    Part.TIMESTAMP: "timestamp with time zone",
-    Part.OFFSET: "bigint",
-    Part.PARTITION: "integer",
-    Part.TOPIC: "text",
-    Part.HEADER: "text",
+    RecordPart.TIMESTAMP: "timestamp with time zone",
+    RecordPart.OFFSET: "bigint",
+    RecordPart.PARTITION: "integer",
+    RecordPart.TOPIC: "text",
+    RecordPart.HEADER: "text",
 }
 
 
@@ -56,10 +56,10 @@ def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules,
         SinkError: the database refuses.
         UnavailableError: a server is away.
     """
-    value, key = form_named(Form, wishes.value_form), form_named(Form, wishes.key_form)
-    if key is Form.CSV:
+    value, key = form_named(LoadForm, wishes.value_form), form_named(LoadForm, wishes.key_form)
+    if key is LoadForm.CSV:
         raise ConfigurationError("keys are not CSV", hint="--key-as avro, json or text")
-    schema = _newest(wishes, latest, "value") if value in {Form.AUTO, Form.AVRO} else None
+    schema = _newest(wishes, latest, "value") if value in {LoadForm.AUTO, LoadForm.AVRO} else None
     types = _types(wishes.types)
     if types and not wishes.create:
         raise ConfigurationError(
@@ -84,8 +84,8 @@ def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules,
         table = target.table(wishes.table)
     names = list(table.columns)
     columns = _columns(wishes, value, schema, names)
-    fields = _split(wishes.fields) or (names if value is Form.CSV else [])
-    _check_columns(table, columns, schema, fields if value is Form.CSV else None)
+    fields = _split(wishes.fields) or (names if value is LoadForm.CSV else [])
+    _check_columns(table, columns, schema, fields if value is LoadForm.CSV else None)
     return Rules(
         columns=columns,
         keys=_keys(wishes, table, columns),
@@ -94,7 +94,7 @@ def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules,
         key=key,
         fields=tuple(fields),
         delimiter=_delimiter(wishes.delimiter),
-        all_fields=not wishes.columns and value is not Form.CSV,
+        all_fields=not wishes.columns and value is not LoadForm.CSV,
     ), schema
 
 
@@ -162,17 +162,17 @@ def _newest(wishes: Wishes, latest: Latest, part: str) -> Schema | None:
 
 
 def _columns(
-    wishes: Wishes, value: Form, schema: Schema | None, names: Sequence[str]
-) -> dict[str, Source]:
+    wishes: Wishes, value: LoadForm, schema: Schema | None, names: Sequence[str]
+) -> dict[str, ColumnSource]:
     if wishes.columns:
         return parse_columns(wishes.columns)
-    if value is Form.TEXT:
+    if value is LoadForm.TEXT:
         raise ConfigurationError(
             "which column takes the text is not said", hint="--columns NAME=value"
         )
     if schema is not None:
         return of_names([field.column for field in schema.fields])
-    if value is Form.CSV and wishes.fields:
+    if value is LoadForm.CSV and wishes.fields:
         return of_names(_split(wishes.fields))
     if not names:
         raise ConfigurationError(
@@ -182,10 +182,12 @@ def _columns(
     return of_names(names)
 
 
-def _type(wishes: Wishes, name: str, source: Source, schema: Schema | None, latest: Latest) -> str:
+def _type(
+    wishes: Wishes, name: str, source: ColumnSource, schema: Schema | None, latest: Latest
+) -> str:
     if source.part in _FORMS:
         return _FORMS[source.part]
-    described = schema if source.part is Part.VALUE else _newest(wishes, latest, "key")
+    described = schema if source.part is RecordPart.VALUE else _newest(wishes, latest, "key")
     field = described.by_name.get(source.path[0]) if described is not None and source.path else None
     if field is not None and len(source.path) == 1:
         return type_of(field)
@@ -195,7 +197,10 @@ def _type(wishes: Wishes, name: str, source: Source, schema: Schema | None, late
 
 
 def _check_columns(
-    table: Table, columns: Mapping[str, Source], schema: Schema | None, fields: Sequence[str] | None
+    table: LoadedTable,
+    columns: Mapping[str, ColumnSource],
+    schema: Schema | None,
+    fields: Sequence[str] | None,
 ) -> None:
     unknown = [name for name in columns if name not in table.columns]
     if unknown:
@@ -207,7 +212,7 @@ def _check_columns(
     lacking = [
         source.path[0]
         for source in columns.values()
-        if fields_known is not None and source.part is Part.VALUE and source.path
+        if fields_known is not None and source.part is RecordPart.VALUE and source.path
         and source.path[0] not in fields_known
     ]  # fmt: skip
     if lacking:
@@ -217,7 +222,9 @@ def _check_columns(
         )
 
 
-def _keys(wishes: Wishes, table: Table, columns: Mapping[str, Source]) -> tuple[str, ...]:
+def _keys(
+    wishes: Wishes, table: LoadedTable, columns: Mapping[str, ColumnSource]
+) -> tuple[str, ...]:
     if not wishes.upsert:
         if wishes.key and not wishes.create:
             raise ConfigurationError("--key is of --mode upsert")

@@ -18,11 +18,11 @@ import psycopg2
 from psycopg2 import errorcodes, extensions, sql
 
 from changelog.connect.postgres.places import Partition, Places
-from changelog.connect.postgres.session import Address, Session, is_of_a_row
+from changelog.connect.postgres.session import DatabaseAddress, Session, is_of_a_row
 from changelog.connect.postgres.tables import names_sql
 from changelog.contract.base.errors import ConfigurationError, SinkError
-from changelog.load.encode import GONE, ORDINAL, Chunk, UnfitRecordError
-from changelog.load.rules.table import Table, TableColumn
+from changelog.load.encode import GONE, ORDINAL, CopyChunk, UnfitRecordError
+from changelog.load.rules.table import LoadedTable, TableColumn
 from changelog.native import BatchRange
 from changelog.native.loads import BatchRecord
 
@@ -40,7 +40,7 @@ _HINTS = {
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or take another user",
 }
 
-Encode = Callable[[BatchRange], Iterator[Chunk]]
+Encode = Callable[[BatchRange], Iterator[CopyChunk]]
 
 
 class LoadTarget:
@@ -55,7 +55,7 @@ class LoadTarget:
             ConfigurationError: the address cannot be used.
         """
         self.session = Session(
-            Address(
+            DatabaseAddress(
                 url=url,
                 application="changelog load",
                 options=_OPTIONS,
@@ -75,7 +75,7 @@ class LoadTarget:
         """Close the connection; uncommitted rows are lost."""
         self.session.close()
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> LoadedTable:
         """Return a table as it is.
 
         Raises ConfigurationError: there is none of this name; SinkError: the server refuses.
@@ -196,7 +196,7 @@ class TableWriter:
 
     def __init__(
         self,
-        table: Table,
+        table: LoadedTable,
         columns: Sequence[str],
         keys: Sequence[str],
         encode: Encode,
@@ -308,14 +308,17 @@ class TableWriter:
 
 
 def _copy(
-    cursor: extensions.cursor, name: sql.Composable, columns: Sequence[str], chunks: Iterator[Chunk]
+    cursor: extensions.cursor,
+    name: sql.Composable,
+    columns: Sequence[str],
+    chunks: Iterator[CopyChunk],
 ) -> _Copied:
     """Send chunks to the server by COPY: a run of one format, then the rest."""
     copied = _Copied()
     while (first := next(chunks, None)) is not None:
         form = sql.SQL(" WITH (FORMAT binary)" if first.is_binary else "")
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(name, names_sql(columns)) + form
-        stream = _Stream(chain([first], chunks), copied, is_binary=first.is_binary)
+        stream = _CopyStream(chain([first], chunks), copied, is_binary=first.is_binary)
         try:
             cursor.copy_expert(statement, stream, _COPY_BYTES)
         except psycopg2.Error:
@@ -334,18 +337,18 @@ class _Copied:
     deletes: int = 0
 
 
-class _Stream(io.RawIOBase):
+class _CopyStream(io.RawIOBase):
     """The stream from which psycopg2 reads a COPY, produced while it is read."""
 
-    def __init__(self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool) -> None:
+    def __init__(self, chunks: Iterator[CopyChunk], copied: _Copied, *, is_binary: bool) -> None:
         super().__init__()
         self._parts = self._contents(chunks, copied, is_binary=is_binary)
         self._rest = memoryview(b"")
-        self.others: list[Chunk] = []  # chunks in the other format
+        self.others: list[CopyChunk] = []  # chunks in the other format
         self.failure: Exception | None = None  # why there is no more to read
 
     def _contents(
-        self, chunks: Iterator[Chunk], copied: _Copied, *, is_binary: bool
+        self, chunks: Iterator[CopyChunk], copied: _Copied, *, is_binary: bool
     ) -> Iterator[bytes]:
         if is_binary:
             yield HEADER
@@ -416,7 +419,7 @@ GROUP BY i.indexrelid, i.indisprimary
 """
 
 
-def described(cursor: extensions.cursor, name: str) -> Table:
+def described(cursor: extensions.cursor, name: str) -> LoadedTable:
     """Return a table as the catalogue has it.
 
     Raises ConfigurationError: there is none of this name.
@@ -432,7 +435,7 @@ def described(cursor: extensions.cursor, name: str) -> Table:
     cursor.execute(_KEYS, (quoted,))
     indexes = cursor.fetchall()
     primary = next((tuple(names) for is_primary, names in indexes if is_primary), ())
-    return Table(quoted, columns, primary, tuple(frozenset(names) for _, names in indexes))
+    return LoadedTable(quoted, columns, primary, tuple(frozenset(names) for _, names in indexes))
 
 
 def _column(row: Sequence[Any]) -> TableColumn:

@@ -24,12 +24,12 @@ from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
-from changelog.sections import CaptureSettings, Kafka, Registry
+from changelog.sections import CaptureSettings, Kafka, SchemaRegistry
 
 if TYPE_CHECKING:
     from changelog.publish.publish import Published, PublishSettings
     from changelog.publish.rows import QueryRows
-    from changelog.runtime.cron import Schedule
+    from changelog.runtime.cron import CronSchedule
 
 log = logging.getLogger("changelog.publish")
 
@@ -83,15 +83,15 @@ class _Publish:
     "`changelog publish --query @totals.sql --from duckdb:shop.db --to totals --key day --as json "
     "--tombstones --changed-only --every '0 3 * * *'` each night, only what changed",
 )
-@takes(Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
+@takes(Chosen(Kafka), Chosen(SchemaRegistry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
 def publish(project: ProjectOption = Path(), *, options_given: Given, options: _Publish) -> None:
     """Publish the rows of a query to a topic, all of them in one transaction.
 
     A query that fails, a key that is there twice or has a null: nothing of the run is seen then,
     and the command ends with 1. With --every a run that fails is told, and the next one comes.
     """
-    from changelog.publish.publish import Publish, StoppedError
-    from changelog.sink.registry import Registry as Client
+    from changelog.publish.publish import Publish, PublishStoppedError
+    from changelog.sink.registry import SchemaRegistry as Client
 
     collect_rarely()
     overrides = {**options_given, "kafka.options": parse_properties(options.client, "-X")}
@@ -120,16 +120,16 @@ def publish(project: ProjectOption = Path(), *, options_given: Given, options: _
             _scheduled(options.every, run, stop)
         else:
             run()
-    except StoppedError:
+    except PublishStoppedError:
         raise typer.Exit(_INTERRUPTED) from None
 
 
 def _scheduled(expression: str, run: Callable[[], None], stop: Callable[[], bool]) -> None:
     from time import sleep
 
-    from changelog.runtime.cron import Schedule
+    from changelog.runtime.cron import CronSchedule
 
-    schedule = Schedule(expression)
+    schedule = CronSchedule(expression)
     _say_next(schedule)
     for _ in schedule.moments(stop, wait=sleep):
         try:
@@ -141,7 +141,7 @@ def _scheduled(expression: str, run: Callable[[], None], stop: Callable[[], bool
         _say_next(schedule)
 
 
-def _say_next(schedule: Schedule) -> None:
+def _say_next(schedule: CronSchedule) -> None:
     log.info("the next run is at %s", schedule.after(datetime.now(UTC)).isoformat(" ", "minutes"))
 
 

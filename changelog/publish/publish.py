@@ -34,7 +34,7 @@ from changelog.sections import CaptureSettings
 from changelog.sink.by_hand import create_topics
 from changelog.sink.claimed import check_unclaimed
 from changelog.sink.producer import LogProducer
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from changelog.source.snapshot.snapshot import parse_row
 
 _TRANSACTION_S = 900
@@ -45,7 +45,7 @@ _LOOK_RECORDS = 10_000
 Digest = bytes
 
 
-class StoppedError(Exception):
+class PublishStoppedError(Exception):
     """Somebody ended the command before its end; nothing of it stands."""
 
 
@@ -100,7 +100,7 @@ class Publish:
         kafka: KafkaConnection,
         settings: PublishSettings,
         capture: CaptureSettings,
-        registry: Callable[[], Registry],
+        registry: Callable[[], SchemaRegistry],
         console: Console,
     ) -> None:
         """Prepare; nothing is asked yet.
@@ -129,7 +129,7 @@ class Publish:
 
         def check() -> None:
             if stop():
-                raise StoppedError
+                raise PublishStoppedError
 
         producer = LogProducer.open(
             self._kafka,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from changelog.runtime.setting import Declared, Given, Section, by_subject, declared
+from changelog.runtime.setting import DeclaredSetting, Given, Section, by_subject, declared
 
 
 class Chosen:
@@ -52,7 +52,9 @@ def takes(*chosen: Chosen) -> Callable[[Callable[..., None]], Callable[..., None
     return wrapped
 
 
-def _options(taken: inspect.Parameter, settings: Sequence[Declared]) -> list[inspect.Parameter]:
+def _options(
+    taken: inspect.Parameter, settings: Sequence[DeclaredSetting]
+) -> list[inspect.Parameter]:
     """Return the parameters that typer reads in place of one of the command."""
     if taken.annotation == Given:
         return [_parameter(setting) for setting in settings]
@@ -62,7 +64,7 @@ def _options(taken: inspect.Parameter, settings: Sequence[Declared]) -> list[ins
 
 
 def _value(
-    taken: inspect.Parameter, settings: Sequence[Declared], values: Mapping[str, Any]
+    taken: inspect.Parameter, settings: Sequence[DeclaredSetting], values: Mapping[str, Any]
 ) -> Any:  # noqa: ANN401 - of any type
     """Return the value of a command's parameter, from the values that typer parsed."""
     kind: Any = taken.annotation
@@ -73,7 +75,7 @@ def _value(
     return values[taken.name]
 
 
-def _name(declared: Declared) -> str:
+def _name(declared: DeclaredSetting) -> str:
     return declared.name.replace(".", "_")
 
 
@@ -102,7 +104,7 @@ def _under(subject: str, hint: Any) -> Any:  # noqa: ANN401 - an annotation
     return Annotated[kind, *titled]
 
 
-def _parameter(declared: Declared) -> inspect.Parameter:
+def _parameter(declared: DeclaredSetting) -> inspect.Parameter:
     """Return the option as a parameter that typer reads."""
     kind = list[str] if declared.shape in {list, dict} else declared.shape
     least = declared.bounds.get("ge")

@@ -14,7 +14,7 @@ from changelog.contract.base.errors import ConfigurationError
 _LOOK_S = 0.5
 
 
-class Schedule:
+class CronSchedule:
     """Moments of an expression of cron, in one time zone."""
 
     def __init__(self, expression: str, *, zone: str = "", where: str = "--every") -> None:

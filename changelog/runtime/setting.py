@@ -133,7 +133,7 @@ def _secret(model: type[BaseModel]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSetting:
     """A setting with its section."""
 
     name: str  # its key with its section, `capture.slot`
@@ -207,7 +207,7 @@ def _split(texts: list[str]) -> list[str]:
     return [part.strip() for text in texts for part in _COMMA.split(text)]
 
 
-def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
+def declared(model: type[BaseModel], section: str) -> Iterator[DeclaredSetting]:
     """Yield the settings of a section and its nested sections, in order."""
     start = f"{section}." if section else ""
     subject = by_subject(model.model_fields, getattr(model, "subjects", {}))
@@ -225,7 +225,9 @@ def declared(model: type[BaseModel], section: str) -> Iterator[Declared]:
         }
         name = section if issubclass(model, RootModel) else start + key
         default = None if member.is_required() else member.get_default(call_default_factory=True)
-        yield Declared(name, setting, kind, bounds, default, member.is_required(), subject[key])
+        yield DeclaredSetting(
+            name, setting, kind, bounds, default, member.is_required(), subject[key]
+        )
 
 
 def by_subject(names: Collection[str], subjects: Mapping[str, str]) -> dict[str, str]:

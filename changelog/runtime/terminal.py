@@ -1,6 +1,6 @@
 """Standard error for people, standard output for programs. What draws is slow to load.
 
-Lines leave by `Output` in whole batches, and nothing is kept behind: Python's own buffer would keep
+`FileOutput` writes whole batches of lines and keeps nothing back: Python's own buffer would keep
 what a closed pipe did not take, and fail once more at the end.
 """
 
@@ -32,7 +32,7 @@ class ClosedError(Exception):
     """The reader of the output is gone: `| head` has its lines."""
 
 
-class Output:
+class FileOutput:
     """Writes bytes to a file descriptor."""
 
     def __init__(self, descriptor: int = 1, name: str = "standard output") -> None:

@@ -23,7 +23,7 @@ def lost_schemas(connection: RegistryConnection, topics: Mapping[str, int | None
     """
     if not topics or not connection.url:
         return []
-    from changelog.sink.registry import Registry  # noqa: PLC0415 - a third of a start
+    from changelog.sink.registry import SchemaRegistry  # noqa: PLC0415 - a third of a start
 
-    with closing(Registry(connection)) as registry:
+    with closing(SchemaRegistry(connection)) as registry:
         return registry.lost(topics)

@@ -21,7 +21,7 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.contract.base.secret import redacted
-from changelog.contract.rows.evolution import Version
+from changelog.contract.rows.evolution import SchemaVersion
 from changelog.runtime.bounded_answers import bound
 
 _NOT_FOUND = 404
@@ -48,7 +48,7 @@ class RegisteredSchema(NamedTuple):
     text: str  # the schema
 
 
-class Registry:
+class SchemaRegistry:
     """Registers the schemas of topics; UnavailableLogError: the registry does not answer."""
 
     def __init__(self, connection: RegistryConnection) -> None:
@@ -72,7 +72,7 @@ class Registry:
                 hint="its URL starts with http:// or https://; options are confluent-kafka's",
             ) from None
         self._ids: dict[tuple[str, str], int] = {}
-        self._values: dict[str, list[Version]] = {}
+        self._values: dict[str, list[SchemaVersion]] = {}
 
     def close(self) -> None:
         """Close its connections."""
@@ -123,7 +123,7 @@ class Registry:
                 number = self._register_unguarded(subject, schema)
             if is_first:
                 self._guard(subject, VALUE_LEVEL, is_new=True)
-            versions.append(Version.of(schema, number))
+            versions.append(SchemaVersion.of(schema, number))
         return self._ids[subject, schema]
 
     def check_key(self, topic: str, schema: str) -> None:
@@ -150,7 +150,7 @@ class Registry:
                 hint=_FORBIDDEN,
             )
 
-    def values(self, topic: str) -> list[Version]:
+    def values(self, topic: str) -> list[SchemaVersion]:
         """Return the versions of a topic's value schema, the oldest first.
 
         Raises CorruptRecordError: one is not ours.
@@ -221,13 +221,13 @@ class Registry:
                 ),
             )
 
-    def _read(self, subject: str) -> list[Version]:
+    def _read(self, subject: str) -> list[SchemaVersion]:
         versions = [
             self._client.get_version(subject, number)
             for number in sorted(self._client.get_versions(subject))
         ]
         return [
-            Version.of(str(version.schema.schema_str), version.schema_id or 0)
+            SchemaVersion.of(str(version.schema.schema_str), version.schema_id or 0)
             for version in versions
         ]
 
@@ -325,7 +325,7 @@ class Schemas:
         """Take the registry, or None; the hint where there is none ends with `more`."""
         self._connection = connection if connection and connection.url else None
         self._more = more
-        self._client: Registry | None = None
+        self._client: SchemaRegistry | None = None
 
     @property
     def is_there(self) -> bool:
@@ -344,14 +344,14 @@ class Schemas:
         """Return the newest schema of a subject, or None without one, or without a registry."""
         return self._opened().latest(subject) if self.is_there else None
 
-    def _opened(self) -> Registry:
+    def _opened(self) -> SchemaRegistry:
         if self._connection is None:
             raise ConfigurationError(
                 "records are framed as a schema registry's are, and no registry is set",
                 hint=f"--schema-registry URL{self._more}",
             )
         if self._client is None:
-            self._client = Registry(self._connection)
+            self._client = SchemaRegistry(self._connection)
         return self._client
 
     def close(self) -> None:

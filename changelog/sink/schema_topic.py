@@ -14,7 +14,7 @@ from __future__ import annotations
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import KeyConflictError
 from changelog.contract.log.topic import schema_key, schema_noted
-from changelog.contract.rows.evolution import Version
+from changelog.contract.rows.evolution import SchemaVersion
 from changelog.kafka.cluster import describe
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.frontier import FrontierLog
@@ -25,7 +25,7 @@ _KEY, _VALUE = "key", "value"
 
 
 class SchemaTopic:
-    """Keeps the schemas of topics; does and raises what `Registry` does."""
+    """Keeps the schemas of topics; does and raises what `SchemaRegistry` does."""
 
     def __init__(self, kafka: KafkaConnection, topic: str, frontiers: FrontierLog) -> None:
         """Prepare; nothing is read yet. The topic has one partition, and is there by a note."""
@@ -74,12 +74,12 @@ class SchemaTopic:
             self._write(topic, _VALUE, schema)
         return 0
 
-    def values(self, topic: str) -> list[Version]:
+    def values(self, topic: str) -> list[SchemaVersion]:
         """Return the versions of a topic's value schema, the oldest first.
 
         Raises CorruptRecordError: one is not ours.
         """
-        return [Version.of(version, 0) for version in self._versions(topic, _VALUE)]
+        return [SchemaVersion.of(version, 0) for version in self._versions(topic, _VALUE)]
 
     def _versions(self, topic: str, part: str) -> list[str]:
         if self._noted is None:

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from changelog.contract.base.headers import decode_headers
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from tests.support.capture_command import CrashingCapture, capture_with
 from tests.support.documents import parsed
 from tests.support.matrix import first
@@ -111,7 +111,7 @@ def test_events_fold_to_the_table_for_all_sorts_of_readers(capture, registry, ou
         if value is not None and capture.sides(value)[0] == "u"
     ]
     if output == "avro":
-        with closing(Registry(registry)) as schemas:
+        with closing(SchemaRegistry(registry)) as schemas:
             found = [schemas.values(f"{capture.prefix}.{name}") for name in ("notes", "in_full")]
         assert [len(versions) for versions in found] == [1, 1], "a start alone makes no version"
     assert len(updates) == 149

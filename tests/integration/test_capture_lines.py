@@ -347,7 +347,7 @@ def test_what_a_file_has_is_left_out_when_it_is_sent_again(lines, monkeypatch, i
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(lines_run._Lines, "_settle", killed)
+        patch.setattr(lines_run._AttemptLines, "_settle", killed)
         with pytest.raises(KeyboardInterrupt):
             attempt(None)
     if is_defect:

@@ -35,7 +35,7 @@ from tests.support.connect_workers import running
 from tests.support.proxy import Proxy
 from tests.support.subscriber import Client, Reader
 from tests.support.wait import wait_until
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.follow import follow
@@ -229,7 +229,7 @@ def follower(line):
     """Follow the view in this process, so that all tests share one Spark session."""
     over = threading.Event()
     specs = Catalog.of(line.project.root).load_all()
-    settings = settings_of(line, verify=VerifyMode.CHANGED, source=Source.REFRESH)
+    settings = settings_of(line, verify=VerifyMode.CHANGED, source=RowsSource.REFRESH)
 
     def follow_on():
         told = follow(specs, settings, stages=quiet, stop=over.is_set, show=lambda _: None)
@@ -246,7 +246,7 @@ def follower(line):
 
 def rebuild(line):
     """Build the view anew from the start of its log; returns the generation that serves then."""
-    settings = settings_of(line, verify=VerifyMode.FULL, source=Source.START)
+    settings = settings_of(line, verify=VerifyMode.FULL, source=RowsSource.START)
     outcome = RebuildRun(settings, quiet()).run(Catalog.of(line.project.root).load_all())
     assert outcome.error is None, outcome.error
     return outcome.results[0].generation

@@ -23,8 +23,8 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from changelog.connect.postgres import places as places_module
 from changelog.connect.postgres.places import PLACES, OvertakenError
-from changelog.connect.postgres.target import Target, WriteRequest
-from changelog.connect.rules.records.events import Insert
+from changelog.connect.postgres.target import SinkDatabase, WriteRequest
+from changelog.connect.rules.records.events import InsertRow
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import SinkError
 from changelog.kafka.errors import is_passing
@@ -643,10 +643,10 @@ def test_rows_of_avro_without_a_key_are_appended_and_a_broken_one_is_told(
 
 def _two_writers_of_one_partition(dsn, settings):
     """Let a writer that was overtaken write: as one does that slept while another took over."""
-    first, second = Target(settings("x")), Target(settings("x"))
+    first, second = SinkDatabase(settings("x")), SinkDatabase(settings("x"))
     with closing(first), closing(second):
         first.begin({("x", 0): 0})
-        rows = [WriteRequest(("x", 0, n), [Insert({"id": n})]) for n in range(3)]
+        rows = [WriteRequest(("x", 0, n), [InsertRow({"id": n})]) for n in range(3)]
         second.write(rows, {("x", 0): (0, 3)}, refuse=lambda _: None)
         first.write(rows, {("x", 0): (0, 3)}, refuse=lambda _: None)
 

@@ -37,7 +37,7 @@ from tests.support.declared_state import DeclaredState
 from tests.support.matrix import first
 from tests.support.rounds import quiet, rounds
 from tests.support.wait import wait_until
-from views.base.config import Source
+from views.base.config import RowsSource
 from views.base.progress import Stages
 from views.generations.lock import Moving
 from views.generations.place import LockPlace
@@ -396,7 +396,9 @@ def test_a_log_is_followed_by_its_ends(make, spark, endpoints, prefix, tmp_path)
         log.put({"id": 1}, None)
         assert made()
         assert rows() == [(2, "c")]
-        assert RebuildRun(replace(settings, source=Source.START), quiet()).run(specs).error is None
+        assert (
+            RebuildRun(replace(settings, source=RowsSource.START), quiet()).run(specs).error is None
+        )
         log.put({"id": 3}, row(3, "d"))
         assert made()
         assert rows() == [(2, "c"), (3, "d")]
@@ -417,7 +419,7 @@ def overtaken(made, log, project, specs, settings):
             wait_until(lambda: not follower.is_alive() or moving.is_wanted(), 240, "a round")
 
     stages = Stages(Console(quiet=True), before)
-    outcome = RebuildRun(replace(settings, source=Source.START), stages).run(specs)
+    outcome = RebuildRun(replace(settings, source=RowsSource.START), stages).run(specs)
     follower.join()
     assert outcome.error is None, outcome.error
     return [each["id"] for each in project.delta("named")]
@@ -567,7 +569,7 @@ def test_a_rebuild_of_both_catches_up_with_who_follows_the_captured_table(make, 
 
         stages = Stages(Console(quiet=True), before)
         specs = catalog_of(settings.project).load_all(["apart", "named"])
-        outcome = RebuildRun(replace(settings, source=Source.START), stages).run(specs)
+        outcome = RebuildRun(replace(settings, source=RowsSource.START), stages).run(specs)
         assert outcome.error is None, outcome.error
         assert [each["id"] for each in project.delta("apart")] == [1, 3, 5]
     assert [each["id"] for each in project.delta("named")] == [1]

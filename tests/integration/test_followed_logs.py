@@ -25,7 +25,7 @@ from tests.support.rounds import quiet, rounds
 from tests.support.shop import aim, target_database
 from tests.support.sql import execute
 from tests.support.two_captures import ORDERS, Two, two_captures
-from views.base.config import Source
+from views.base.config import RowsSource
 from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 
@@ -136,7 +136,9 @@ def test_a_view_of_two_captures_goes_forward_by_either(two, served, follow):
         assert made()
         assert served.rows() == wanted(two)
         # A rebuild takes the follower's place, which then goes on from what that published.
-        assert RebuildRun(replace(settings, source=Source.START), quiet()).run(specs).error is None
+        assert (
+            RebuildRun(replace(settings, source=RowsSource.START), quiet()).run(specs).error is None
+        )
         two.billing.execute("UPDATE payments SET amount = 7 WHERE id = 2")
         two.billing.capture()
         assert made()

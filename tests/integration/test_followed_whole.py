@@ -8,7 +8,7 @@ from tests.integration.test_forward import CHANGES
 from tests.support.captured_project import captured_database
 from tests.support.shop import TABLES, Shop, aim, target_database
 from tests.support.sql import execute
-from views.base.config import Source
+from views.base.config import RowsSource
 from views.rebuild import resident
 from views.rebuild.local import whole
 from views.rebuild.local.by_spark import BySpark
@@ -85,7 +85,7 @@ def test_twin_what_differs_and_is_not_sent_is_missing(shop, monkeypatch):
         assert follower.round().error is None
         assert not is_right(shop)
     # Nobody knows of it but this test: only a new generation from the log brings the rows back.
-    assert shop.round(source=Source.START, forward=False).error is None
+    assert shop.round(source=RowsSource.START, forward=False).error is None
     assert is_right(shop)
 
 

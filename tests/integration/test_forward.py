@@ -18,7 +18,7 @@ from replay.store.stored import StoredRecords
 from tests.support.matrix import first
 from tests.support.shop import generations, opened_shop
 from tests.support.sql import execute
-from views.base.config import Source, VerifyMode
+from views.base.config import RowsSource, VerifyMode
 from views.generations.history import GenerationHistory, as_served
 from views.operate.served import look_at_views
 from views.project.catalog import Catalog
@@ -91,7 +91,7 @@ def test_readers_see_each_change_in_the_generation_that_serves(shop, monkeypatch
     wanted = {"datafusion": {LocalQuery}, "spark": {BySpark}, "all rows": set()}
     assert set(asked) == wanted[by]
     # A rebuild takes over, and a follower goes on from there.
-    whole = shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL)
+    whole = shop.round(forward=False, source=RowsSource.START, verify=VerifyMode.FULL)
     assert whole.error is None
     shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 77")
     outcome = shop.round()
@@ -177,7 +177,7 @@ def test_a_key_that_a_delta_does_not_name_is_found_when_all_is_compared(shop, mo
         last = as_served(history.rows([result.view]))
         assert last is not None
         assert (last.generation, last.state) == (result.generation, "refuted")
-    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    assert shop.round(forward=False, source=RowsSource.START, verify=VerifyMode.FULL).error is None
     shop.is_right()
 
 
@@ -256,7 +256,7 @@ def test_twin_a_record_that_is_skipped_is_not_seen_where_nobody_counts(shop, mon
         assert follower.round().error is None
         with pytest.raises(AssertionError):
             shop.is_right()
-    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    assert shop.round(forward=False, source=RowsSource.START, verify=VerifyMode.FULL).error is None
     shop.is_right()
 
 
@@ -280,7 +280,7 @@ def test_a_key_that_is_not_found_here_is_found_when_all_is_compared(shop, monkey
         shop.change("UPDATE orders SET amount = amount + 62 WHERE id = 19")
         outcome = follower.round()
         assert isinstance(outcome.error, RefutedError)
-    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    assert shop.round(forward=False, source=RowsSource.START, verify=VerifyMode.FULL).error is None
     shop.is_right()
 
 
@@ -374,7 +374,7 @@ def test_twin_what_rows_held_inside_of_a_layer_leaves_a_row_that_nobody_has(shop
         assert shop.round().error is None
     with pytest.raises(AssertionError):
         shop.is_right()
-    assert shop.round(forward=False, source=Source.START, verify=VerifyMode.FULL).error is None
+    assert shop.round(forward=False, source=RowsSource.START, verify=VerifyMode.FULL).error is None
     shop.is_right()
 
 

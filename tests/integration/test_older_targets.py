@@ -7,8 +7,8 @@ import pytest
 
 from changelog.connect.postgres import tables
 from changelog.connect.postgres.places import PLACES, OvertakenError
-from changelog.connect.postgres.target import Target, WriteRequest
-from changelog.connect.rules.records.events import Delete, Insert, Move, Upsert
+from changelog.connect.postgres.target import SinkDatabase, WriteRequest
+from changelog.connect.rules.records.events import DeleteRow, InsertRow, Move, UpsertRow
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import SinkError
 from tests.support.matrix import first
@@ -42,7 +42,7 @@ def target(database):
     def target(**more):
         config = {"name": "s", "topics": "t", "connection.url": database.url}
         config |= {name.replace("__", "."): text for name, text in more.items()}
-        made.append(Target(parse_settings(config)))
+        made.append(SinkDatabase(parse_settings(config)))
         return made[-1]
 
     yield target
@@ -76,13 +76,13 @@ def test_rows_are_written_by_key_and_what_a_record_leaves_out_stays(
     end = write(
         one,
         0,
-        Upsert({"id": 1, "a": "new", "n": "1.50"}),
-        Delete({"id": 9}),
+        UpsertRow({"id": 1, "a": "new", "n": "1.50"}),
+        DeleteRow({"id": 9}),
         Move({"id": 2}, {"id": 3, "a": "moved"}),
-        *(Upsert({"id": n, "a": f"tab\t{n}"}) for n in range(100, 100 + ROWS)),
-        Upsert({"id": 100}),
+        *(UpsertRow({"id": n, "a": f"tab\t{n}"}) for n in range(100, 100 + ROWS)),
+        UpsertRow({"id": 100}),
     )
-    end = write(one, end, *(Upsert({"id": n, "n": str(n)}) for n in range(100, 100 + ROWS)))
+    end = write(one, end, *(UpsertRow({"id": n, "n": str(n)}) for n in range(100, 100 + ROWS)))
     assert database("SELECT id, a, n, x FROM t WHERE id < 102 ORDER BY id") == [
         (1, "new", 1.5, "kept"),
         (3, "moved", 2, "kept"),
@@ -103,11 +103,11 @@ def test_a_table_is_made_grows_and_its_places_are_compared(database, target):
     one.begin({("t", 0): 0})
     with pytest.raises(OvertakenError):
         other.begin({("t", 0): 0})
-    end = write(one, 0, Upsert({"id": 1}), columns={"id": "integer"})
+    end = write(one, 0, UpsertRow({"id": 1}), columns={"id": "integer"})
     columns = {"id": "integer", "at": "timestamp with time zone"}
-    write(one, end, Upsert({"id": 1, "at": "2024-02-29T12:00:00Z"}), columns=columns)
+    write(one, end, UpsertRow({"id": 1, "at": "2024-02-29T12:00:00Z"}), columns=columns)
     with pytest.raises(OvertakenError):
-        write(other, 0, Upsert({"id": 2}), columns=columns)
+        write(other, 0, UpsertRow({"id": 2}), columns=columns)
     assert database("SELECT id, extract(year FROM at)::int FROM t") == [(1, 2024)]
     assert database(f"SELECT next_offset FROM {PLACES}") == [(2,)]
 
@@ -116,8 +116,8 @@ def test_rows_are_appended_and_changed_beside(database, target):
     database("CREATE TABLE t (id int PRIMARY KEY, a text)")
     one = target(pk__fields="id")
     one.begin({("t", 0): 0})
-    new = (Insert({"id": n, "a": "new"}) for n in range(ROWS))
-    write(one, 0, *new, Upsert({"id": 1, "a": "changed"}), Delete({"id": 2}))
+    new = (InsertRow({"id": n, "a": "new"}) for n in range(ROWS))
+    write(one, 0, *new, UpsertRow({"id": 1, "a": "changed"}), DeleteRow({"id": 2}))
     assert database("SELECT count(*), count(*) FILTER (WHERE a = 'new') FROM t") == [
         (ROWS - 1, ROWS - 2)
     ]

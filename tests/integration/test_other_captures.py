@@ -24,7 +24,7 @@ from tests.support.matrix import first
 from tests.support.page_lines import block_of
 from tests.support.rounds import quiet, rounds
 from tests.support.two_captures import JOINED, Two, two_captures
-from views.base.config import Source
+from views.base.config import RowsSource
 from views.rebuild.rebuild import RebuildRun
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -261,5 +261,7 @@ def test_a_joined_view_is_followed_by_either_frontier(make, capsys, monkeypatch)
         assert made()
         assert two.rows()[1][1] == "oats"
         # A rebuild waits for the follower's round, and the follower for the rebuild.
-        assert RebuildRun(replace(settings, source=Source.START), quiet()).run(specs).error is None
+        assert (
+            RebuildRun(replace(settings, source=RowsSource.START), quiet()).run(specs).error is None
+        )
         assert made() is None

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from tests.integration.test_incompatible import Capture
 from tests.support.capture_command import capture_with
 
@@ -25,7 +25,7 @@ capture = capture_with(
 
 
 def forget(capture, registry, *subjects):
-    with closing(Registry(registry)) as there:
+    with closing(SchemaRegistry(registry)) as there:
         for subject in subjects:
             there.remove(f"{capture.prefix}.{subject}")
 
@@ -95,7 +95,7 @@ def test_a_registry_that_is_away_is_told_by_who_looks_at_the_log(capture):
 
 @pytest.mark.matrix
 def test_a_frontier_names_the_ids_of_keys_and_keeps_them(capture, registry):
-    with closing(Registry(registry)) as there:
+    with closing(SchemaRegistry(registry)) as there:
         topics = [f"{capture.prefix}.{each}" for each in ("notes", "other", "empty")]
         ids = {topic: there.key_id(topic) for topic in topics}
     assert capture.frontier().key_ids == ids

@@ -8,11 +8,11 @@ import pytest
 
 from changelog.contract.log.form import Output
 from changelog.publish.postgres import PostgresRows
-from changelog.publish.publish import Publish, PublishSettings, StoppedError
+from changelog.publish.publish import Publish, PublishSettings, PublishStoppedError
 from changelog.runtime.edge import bar_console
 from changelog.sections import CaptureSettings
 from changelog.sink.producer import LogProducer
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from tests.support.crashing_publish import stand_at_once
 from tests.support.published import committed_records, state_of
 
@@ -166,10 +166,12 @@ def test_what_does_not_go_together_is_said_with_its_code(publish, tmp_path, pref
 def test_a_run_that_is_stopped_leaves_nothing(kafka, registry, dsn, prefix, publish, shown):
     assert publish("SELECT 1 AS id", "--key", "id")[0] == 0
     settings = PublishSettings(topic=f"{prefix}.t", key=("id",), output=Output.AVRO)
-    made = Publish(kafka, settings, CaptureSettings(), lambda: Registry(registry), bar_console())
+    made = Publish(
+        kafka, settings, CaptureSettings(), lambda: SchemaRegistry(registry), bar_console()
+    )
     asked = iter([False] * 3)
     rows = PostgresRows(dsn, "SELECT n AS id FROM generate_series(1, 100000) n")
-    with closing(rows), pytest.raises(StoppedError):
+    with closing(rows), pytest.raises(PublishStoppedError):
         made.run(rows, lambda: next(asked, True))
     assert shown(settled=False) == [({"id": 1}, {"id": 1})]
 

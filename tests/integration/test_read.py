@@ -20,9 +20,9 @@ from changelog.kafka.cluster import describe
 from changelog.lines.ask import stored_offsets
 from changelog.lines.forms.render import template_lines
 from changelog.lines.forms.template import parse_template
-from changelog.lines.place import At, BeforeEnd, Beginning, End, Since, Stored
-from changelog.lines.reading import Reading, ReadRequest
-from changelog.runtime.terminal import ClosedError, Output
+from changelog.lines.place import At, BeforeEnd, End, FirstRecord, Since, Stored
+from changelog.lines.reading import LinesRead, ReadRequest
+from changelog.runtime.terminal import ClosedError, FileOutput
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
 from tests.support.services import own_broker
@@ -61,7 +61,7 @@ class Topic:
         lines = template_lines(
             parse_template("{value}"), key=None, value=show, null=b"-", delimiter=b"\n"
         )
-        return Reading(self.kafka, ReadRequest(topic=self.name, **wanted), lines, out)
+        return LinesRead(self.kafka, ReadRequest(topic=self.name, **wanted), lines, out)
 
     def read(self, **wanted):
         """Return what is shown up to now, or to the end that is wanted."""
@@ -75,7 +75,7 @@ class Topic:
         return out.lines()
 
 
-class Taken(Output):
+class Taken(FileOutput):
     """Takes what is written, or some bytes of it and closes then."""
 
     def __init__(self, room=None):
@@ -222,7 +222,7 @@ def test_a_group_goes_on_where_it_ended(topic):
     assert topic.read(group=topic.name, start=Stored(), count=2) == [*"ab"]
     assert topic.read(group=topic.name, start=Stored(), partitions=(0,), count=1) == ["c"]
     assert topic.read(group=topic.name, start=Stored()) == [*"def"]
-    assert topic.read(group=topic.name, start=Beginning()) == []
+    assert topic.read(group=topic.name, start=FirstRecord()) == []
     assert topic.read() == [*"abcdef"]
 
 
@@ -232,7 +232,7 @@ def test_a_place_of_a_group_that_is_gone_is_told(topic):
     topic.remove_before(4)
     with pytest.raises(LogError, match="2 of partition 0, which has 4 to 6"):
         topic.read(group=topic.name, start=Stored())
-    assert topic.read(group=topic.name, start=Beginning()) == [*"ef"]
+    assert topic.read(group=topic.name, start=FirstRecord()) == [*"ef"]
 
 
 def bad(raw):
@@ -267,13 +267,13 @@ def test_what_a_closed_output_did_not_take_is_shown_again(topic):
 
 
 def test_a_place_that_moves_before_the_output_has_its_lines_loses_them(topic, monkeypatch):
-    shown = Reading._show
+    shown = LinesRead._show
 
     def too_early(self, records):
         self._progress.note(records)
         shown(self, records)
 
-    monkeypatch.setattr(Reading, "_show", too_early)
+    monkeypatch.setattr(LinesRead, "_show", too_early)
     assert _cut_off(topic) != [*"abcdef"]
 
 

@@ -16,7 +16,7 @@ from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.ports import pick
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.proxy import Proxy
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import GenerationHistory
 from views.project.catalog import Catalog
@@ -56,7 +56,7 @@ class Items:
         return RebuildSettings(project=load_project(self.project.root), **asked)
 
     def rebuilt(self, more=QUARANTINE, **asked):
-        settings = self.settings(more, source=Source.START, verify=VerifyMode.FULL, **asked)
+        settings = self.settings(more, source=RowsSource.START, verify=VerifyMode.FULL, **asked)
         (result,) = RebuildRun(settings, Stages(Console(quiet=True))).run(self.specs).results
         return result
 
@@ -134,7 +134,7 @@ def test_rows_that_are_refused_are_left_out_where_that_is_chosen(items, monkeypa
 def test_a_follower_leaves_out_what_is_refused_and_has_it_back_when_it_is_well(items):
     assert items.rebuilt().error is None
     settings = items.settings(
-        QUARANTINE, source=Source.REFRESH, verify=VerifyMode.CHANGED, forward=True, looks=False
+        QUARANTINE, source=RowsSource.REFRESH, verify=VerifyMode.CHANGED, forward=True, looks=False
     )
 
     def stages():

@@ -13,7 +13,7 @@ from rich.console import Console
 from changelog.contract.base.errors import LockedError, ViewError
 from changelog.stack.base.process import wait_until
 from tests.support.shop import generations, opened_shop
-from views.base.config import Source, VerifyMode
+from views.base.config import RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.generations.lock import building, following, others_of
 from views.generations.place import LockPlace
@@ -25,7 +25,7 @@ from views.rebuild.resident import Resident
 from views.rebuild.rollback import roll_back
 from views.rebuild.takeover import Takeover
 
-WHOLE = {"source": Source.START, "forward": False, "verify": VerifyMode.FULL}
+WHOLE = {"source": RowsSource.START, "forward": False, "verify": VerifyMode.FULL}
 
 
 @pytest.fixture(scope="module")

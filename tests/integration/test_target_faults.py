@@ -18,7 +18,7 @@ import pytest
 from psycopg2 import sql
 from psycopg2.extensions import parse_dsn
 
-from changelog.connect.postgres.target import Target
+from changelog.connect.postgres.target import SinkDatabase
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.connection import KafkaConnection
 from changelog.stack.base.places import server_user
@@ -293,13 +293,13 @@ def test_twin_a_task_with_places_ahead_of_their_rows_loses_what_the_server_was_k
     topic, ask, gated, task, own_server, monkeypatch
 ):
     """The same with the seeded defect: the places are written before the rows."""
-    whole = Target.write
+    whole = SinkDatabase.write
 
     def ahead(target, events, moves, *more, **named):
         whole(target, [], moves, *more, **named)
         whole(target, events, {}, *more, **named)
 
-    monkeypatch.setattr(Target, "write", ahead)
+    monkeypatch.setattr(SinkDatabase, "write", ahead)
     with task(topic):
         kill_backend(own_server, wait_for_middle(ask))
         wait_until(lambda: is_up(own_server), DEADLINE_S, "the server is up again")

@@ -20,7 +20,7 @@ from changelog.capture.inspect.status import Limits, capture_status
 from changelog.config import load_project
 from changelog.contract.base.errors import ChangelogError
 from changelog.kafka.cluster import Cluster
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from changelog.source.connect.connect import connect, connect_replication
 from tests.support.capture_command import CaptureCommand
 from tests.support.captured_project import SHORT_LIVED, CapturedProject, rebuild_view
@@ -262,7 +262,7 @@ def test_the_whole_line_goes_through_tls_and_passwords_and_tells_no_secret(
 
 
 def registry_answers(connection):
-    with closing(Registry(connection)) as registry:
+    with closing(SchemaRegistry(connection)) as registry:
         registry.values("nothing")
 
 

@@ -18,7 +18,7 @@ from tests.support.captured_project import (
     write_settings,
 )
 from tests.support.matrix import first
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
@@ -112,7 +112,7 @@ def test_a_follower_brings_the_topic_forward_and_goes_on_after_a_kill(
     settings = RebuildSettings(
         project=load_project(project.root),
         verify=VerifyMode.CHANGED,
-        source=Source.REFRESH,
+        source=RowsSource.REFRESH,
         forward=True,
         together=True,  # so that what ends a sink's worker ends its round
     )

@@ -19,16 +19,16 @@ from changelog.lines.forms.parse import InputError, LineFormat, line_parser
 from changelog.lines.forms.render import json_lines
 from changelog.lines.forms.shown import As, token
 from changelog.lines.place import End
-from changelog.lines.reading import Reading, ReadRequest
-from changelog.lines.writing import Target, Writing
-from changelog.runtime.terminal import Output
+from changelog.lines.reading import LinesRead, ReadRequest
+from changelog.lines.writing import WriteTarget, Writing
+from changelog.runtime.terminal import FileOutput
 from changelog.sink.producer import LogProducer
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120
 
 
-class Taken(Output):
+class Taken(FileOutput):
     def __init__(self):
         self.raw = b""
 
@@ -63,7 +63,9 @@ def shown(kafka):
     def read(topic, form=As.TEXT):
         show, out = token(form, lambda raw: raw), Taken()
         lines = json_lines(topic, key=show, value=show, delimiter=b"\n")
-        assert Reading(kafka, ReadRequest(topic=topic, until=End()), lines, out).run(lambda: False)
+        assert LinesRead(kafka, ReadRequest(topic=topic, until=End()), lines, out).run(
+            lambda: False
+        )
         return [json.loads(line) for line in out.raw.splitlines()]
 
     return read
@@ -81,7 +83,7 @@ def command(kafka):
 def write(kafka):
     def ran(topic, *lines, given=None, stop=lambda: False, **target):
         parse = line_parser(given or LineFormat())
-        writing = Writing(kafka, Target(topic=topic, **target), parse)
+        writing = Writing(kafka, WriteTarget(topic=topic, **target), parse)
         writing.run(iter([list(lines)]), stop)
 
     return ran

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from views.leases import decide
 from views.leases.decide import Lock
-from views.leases.record import Owner, Placed, Record, Step
+from views.leases.record import LeaseRecord, LeaseStep, Owner, Placed
 
 TTL, LAG = 10, 80
 OWNER = Owner(host="h", pid=1, started="now", command="c")
@@ -57,7 +57,7 @@ class World:
     def write(self, one, step):
         record = None
         if step is not None:
-            record = Record(step=step, seen=one.read - 1, ttl_ms=TTL, owner=OWNER)
+            record = LeaseRecord(step=step, seen=one.read - 1, ttl_ms=TTL, owner=OWNER)
         placed = Placed(offset=len(self.whole), at_ms=self.now, lock="l", id=one.id, record=record)
         self.log.append(placed)
         self.whole.append(placed)
@@ -72,7 +72,7 @@ class World:
         one.lives += 1
         one.read, one.lock = 0, Lock()  # a new process, which knows nothing
         holder = after(Lock(), self.whole).tenure
-        self.write(one, Step.CLAIM)
+        self.write(one, LeaseStep.CLAIM)
         self.look(one)
         tenure = one.lock.tenure
         if tenure is not None and tenure.id == one.id:
@@ -87,7 +87,7 @@ class World:
         if one.until < self.now:
             self.look(one)
         if one.holds:
-            self.write(one, Step.RENEW)
+            self.write(one, LeaseStep.RENEW)
             one.until = self.now + TTL
             self.look(one)
         if not one.holds:
@@ -98,7 +98,7 @@ class World:
         if one.token is None:
             return
         holder = after(Lock(), self.whole).tenure
-        self.write(one, Step.RENEW)
+        self.write(one, LeaseStep.RENEW)
         if after(Lock(), self.whole).tenure.id != holder.id:
             raise BrokenError("a renewal took the lock from who had it")
 
@@ -124,7 +124,7 @@ class World:
         if one.token is not None:
             self.look(one)
             if one.holds:
-                self.write(one, Step.RELEASE)
+                self.write(one, LeaseStep.RELEASE)
             one.token = None
 
     def die(self, one):
@@ -149,7 +149,7 @@ class World:
             at_ms=self.now,
             lock="l",
             id="probe",
-            record=Record(step=Step.CLAIM, seen=-1, ttl_ms=TTL, owner=OWNER),
+            record=LeaseRecord(step=LeaseStep.CLAIM, seen=-1, ttl_ms=TTL, owner=OWNER),
         )
         granted = [
             tenure.id == "probe" if (tenure := after(Lock(), [*log, placed]).tenure) else None
@@ -224,7 +224,7 @@ def test_a_renewal_that_counts_behind_another_holder_is_noticed(monkeypatch):
     real = decide._counts
     lived(OVERTAKES)
     monkeypatch.setattr(
-        decide, "_counts", lambda *all_of: all_of[2].step is Step.RENEW or real(*all_of)
+        decide, "_counts", lambda *all_of: all_of[2].step is LeaseStep.RENEW or real(*all_of)
     )
     assert breaks(OVERTAKES)
 
@@ -256,8 +256,8 @@ def test_a_dead_ones_lock_is_free_once_its_lease_has_ended():
 
 def test_nobody_waits_for_a_dead_process_beside_the_same_local_locks():
     def claim(offset, one, place):
-        record = Record(
-            step=Step.CLAIM, seen=-1, ttl_ms=TTL, owner=OWNER, place=place, building=(7,)
+        record = LeaseRecord(
+            step=LeaseStep.CLAIM, seen=-1, ttl_ms=TTL, owner=OWNER, place=place, building=(7,)
         )
         return Placed(offset=offset, at_ms=0, lock="l", id=one, record=record)
 

@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 from changelog.cli import main
-from changelog.connect.postgres.target import Target
+from changelog.connect.postgres.target import SinkDatabase
 
 DEFECT = "--places-are-never-moved"
 AHEAD = "--places-move-ahead-of-a-kill"
@@ -29,17 +29,17 @@ HURRIES = "--streams-hurry"
 
 def seed() -> None:
     """Write rows without their places: as if a process always died between two transactions."""
-    whole = Target.write
+    whole = SinkDatabase.write
 
     def rows_alone(self, asked, moves, *, refuse):
         whole(self, asked, {}, refuse=refuse)
 
-    Target.write = rows_alone  # type: ignore[method-assign]
+    SinkDatabase.write = rows_alone  # type: ignore[method-assign]
 
 
 def move_ahead() -> None:
     """Move places before their rows are written, and die between the two, once."""
-    whole = Target.write
+    whole = SinkDatabase.write
 
     def ahead(self, asked, moves, *, refuse):
         whole(self, [], moves, refuse=refuse)
@@ -47,7 +47,7 @@ def move_ahead() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         whole(self, asked, {}, refuse=refuse)
 
-    Target.write = ahead  # type: ignore[method-assign]
+    SinkDatabase.write = ahead  # type: ignore[method-assign]
 
 
 def _is_first(path: str) -> bool:

@@ -37,7 +37,7 @@ from views.rebuild.one_view import refresh
 from views.sinks.cache import forward as cache_forward
 from views.sinks.cache.sink import CacheSink
 from views.sinks.postgres.forward import PostgresForward
-from views.sinks.postgres.registry import Registry
+from views.sinks.postgres.registry import GenerationRegistry
 from views.sinks.postgres.sink import PostgresSink
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
@@ -228,7 +228,7 @@ def tell_of_sinks(told):
     SearchClient.request = asked
     for place, name, kind in (
         (cache_forward, "set_entries", "cache"),
-        (Registry, "note_forward", "postgres"),
+        (GenerationRegistry, "note_forward", "postgres"),
         (topic_forward, "write_frontier", "topic"),
     ):
         setattr(place, name, _first(partial(told, f"within {kind}"), getattr(place, name)))

@@ -3,8 +3,8 @@
 from changelog.load.encode import Encoder, UnfitRecordError
 from changelog.load.plan import Planner
 from changelog.load.rules.columns import of_names, parse_columns
-from changelog.load.rules.options import Form, Rules, Tombstones
-from changelog.load.rules.table import Table, TableColumn
+from changelog.load.rules.options import LoadForm, Rules, Tombstones
+from changelog.load.rules.table import LoadedTable, TableColumn
 from tests.support.record_batches import batch_of
 
 TYPES = {
@@ -21,7 +21,7 @@ TYPES = {
 _NAMES = ",".join(TYPES)
 _BASES = {"id": "int8", "amount": "numeric", "ok": "bool", "größe": "float8"}
 _ELEMENTS = {"tags": ("text", 25)}
-TABLE = Table(
+TABLE = LoadedTable(
     "public.t",
     {
         name: TableColumn(name, kind, _BASES.get(name, kind), 0, _ELEMENTS.get(name))
@@ -32,24 +32,24 @@ TABLE = Table(
 
 def encoder(*, keys=(), all_known=True, with_c=True):
     rules = Rules(
-        columns=of_names(list(TYPES)), keys=keys, tombstones=Tombstones.REFUSE, value=Form.JSON,
-        key=Form.TEXT, fields=(), delimiter=b",", all_fields=all_known,
+        columns=of_names(list(TYPES)), keys=keys, tombstones=Tombstones.REFUSE, value=LoadForm.JSON,
+        key=LoadForm.TEXT, fields=(), delimiter=b",", all_fields=all_known,
     )  # fmt: skip
     return _encoder(rules, with_c=with_c)
 
 
 def csv_encoder(*, fields=tuple(TYPES), columns=_NAMES, keys=(), delimiter=b",", with_c=True):
     rules = Rules(
-        columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=Form.CSV,
-        key=Form.TEXT, fields=fields, delimiter=delimiter,
+        columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=LoadForm.CSV,
+        key=LoadForm.TEXT, fields=fields, delimiter=delimiter,
     )  # fmt: skip
     return _encoder(rules, with_c=with_c)
 
 
 def text_encoder(columns, *, keys=(), with_c=True):
     rules = Rules(
-        columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE, value=Form.TEXT,
-        key=Form.TEXT,
+        columns=parse_columns(columns), keys=keys, tombstones=Tombstones.REFUSE,
+        value=LoadForm.TEXT, key=LoadForm.TEXT,
     )  # fmt: skip
     return _encoder(rules, with_c=with_c)
 

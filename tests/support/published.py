@@ -12,7 +12,7 @@ from changelog.contract.base.connection import KafkaConnection, RegistryConnecti
 from changelog.kafka.cluster import Cluster, describe
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.lines.ask import bounds_of
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from tests.support.wait import wait_until
 
 _SETTLED_S = 120
@@ -53,7 +53,7 @@ def committed_records(
     ranges = [OffsetRange(topic, n, each.first, each.end) for n, each in bounds.items()]
     if registry is None:
         return [_read(record, json.loads) for record in scan(kafka, ranges)]
-    with closing(Registry(registry)) as schemas:
+    with closing(SchemaRegistry(registry)) as schemas:
         read = FramedReader(schemas.schema)
         return [_read(record, read) for record in scan(kafka, ranges)]
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from changelog.config import BROKERS, REGISTRY, load_project
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.generations.lock import following
 from views.generations.place import LockPlace
@@ -74,7 +74,7 @@ def rounds(
     """
     settings = RebuildSettings(
         project=load_project(root, needs=[BROKERS, REGISTRY]),
-        source=Source.REFRESH,
+        source=RowsSource.REFRESH,
         forward=forward,
         verify=VerifyMode.CHANGED if forward else VerifyMode.FULL,
     )

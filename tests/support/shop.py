@@ -20,7 +20,7 @@ from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.captured_project import CapturedProject, captured_database
 from tests.support.sql import execute
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
 from views.rebuild.follow import Follower
@@ -77,7 +77,7 @@ class Shop:
 
     def settings(self, *, verify=VerifyMode.CHANGED, **settings):
         project = load_project(self.project.root)
-        settings = {"source": Source.REFRESH, "forward": True, **settings}
+        settings = {"source": RowsSource.REFRESH, "forward": True, **settings}
         return RebuildSettings(project=project, verify=verify, **settings)
 
     def round(self, **settings):

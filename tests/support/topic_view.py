@@ -15,7 +15,7 @@ from tests.support.captured_project import write_settings
 from views.generations.served import served_of
 from views.project.catalog import catalog_of
 from views.sinks.base import GONE
-from views.sinks.topic.register import Held
+from views.sinks.topic.register import RegisteredGeneration
 from views.sinks.topic.sink import TopicSink
 
 Rows = dict[int, str]
@@ -48,7 +48,7 @@ class TopicView:
         """Make a generation that nobody sees yet."""
         self.sink.open(generation, SCHEMA)
         held = self.sink._read().generations[generation]
-        self.sink._note(generation, Held(held.value, held.ids, rows=0))
+        self.sink._note(generation, RegisteredGeneration(held.value, held.ids, rows=0))
         self._now[generation] = {}
         self.forward(generation, lsn, rows)
 

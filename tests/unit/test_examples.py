@@ -14,7 +14,7 @@ import pytest
 import typer
 import yaml
 
-from changelog.runtime.cron import Schedule
+from changelog.runtime.cron import CronSchedule
 from tests.support.example_files import (
     CONTAINER,
     DAG,
@@ -57,7 +57,7 @@ def test_the_crontab_has_times_and_commands_that_exist() -> None:
     assert environment["PATH"].split(":")[0] == "/opt/changelog/bin"
     assert len(lines) == 2
     for line in lines:
-        Schedule(line.fields)
+        CronSchedule(line.fields)
         assert "%" not in line.command, "cron takes it for the end of the line"
         secrets, command = line.command.split("; ")
         assert secrets == '. "$PROJECT/secrets.env"'

@@ -24,7 +24,7 @@ from changelog.contract.log.joined import CapturedLog
 from changelog.contract.rows.relation import TableName
 from changelog.reference import page
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.setting import Declared, Given, Section, Setting, declared
+from changelog.runtime.setting import DeclaredSetting, Given, Section, Setting, declared
 from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources
 from replay.base.sections import Logs, Spark
 from views.base.sections import Rebuild, Sinks
@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def other(each: Declared) -> Any:
+def other(each: DeclaredSetting) -> Any:
     if get_origin(each.kind) is Literal or issubclass(each.shape, Enum):
         enum = each.shape is not str
         choices = [m.value for m in each.shape] if enum else list(get_args(each.kind))
@@ -77,7 +77,7 @@ def as_text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict | bool) else str(value)
 
 
-def words(each: Declared, value: Any) -> list[str]:
+def words(each: DeclaredSetting, value: Any) -> list[str]:
     flag = each.setting.flags[0]
     if isinstance(value, bool):
         yes, _, no = flag.partition("/")
@@ -87,7 +87,7 @@ def words(each: Declared, value: Any) -> list[str]:
     return [flag, str(value / 1000) if each.setting.seconds else as_text(value)]
 
 
-def write(folder: Path, each: Declared, value: Any) -> None:
+def write(folder: Path, each: DeclaredSetting, value: Any) -> None:
     *section, key = each.name.split(".")
     said = json.dumps(value) if not isinstance(value, dict) else inline(value)
     head = f"[{'.'.join(section)}]\n" if section else ""
@@ -100,7 +100,7 @@ def inline(value: Any) -> str:
     return f"{{ {', '.join(f'{json.dumps(k)} = {inline(v)}' for k, v in value.items())} }}"
 
 
-def found(project: Project, each: Declared) -> Any:
+def found(project: Project, each: DeclaredSetting) -> Any:
     whole: dict[str, Any] = {
         "postgres.dsn": project.postgres,
         "postgres.primary": project.primary,
@@ -141,7 +141,7 @@ def load(folder: Path, **overrides: Any) -> Project:
 
 @pytest.mark.parametrize("each", SETTINGS, ids=lambda each: each.name)
 def test_a_setting_can_be_given_in_each_way(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, each: Declared
+    folder: Path, monkeypatch: pytest.MonkeyPatch, each: DeclaredSetting
 ) -> None:
     if each.name == "capture.source":
         monkeypatch.setenv("CHANGELOG_SOURCES", '{"crm": {}, "erp": {}}')
@@ -577,7 +577,7 @@ WRONG: dict[Any, tuple[str, ...]] = {
 @pytest.mark.parametrize(
     ("each", "value"),
     [(each, value) for each in SETTINGS for value in WRONG.get(each.shape, ())],
-    ids=lambda given: given.name if isinstance(given, Declared) else given,
+    ids=lambda given: given.name if isinstance(given, DeclaredSetting) else given,
 )
 def test_a_value_of_another_type_is_refused_by_name(folder, each, value):
     section, _, key = each.name.rpartition(".")

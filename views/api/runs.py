@@ -13,7 +13,7 @@ from changelog.contract.base.errors import ConfigurationError
 from replay.api.reach import Moment, asked_of
 from replay.api.values import LogFrontier
 from views.api.values import Runs, ViewRun
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.progress import Stages
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import groups_of
@@ -42,7 +42,7 @@ def chosen(
     return replace(
         settings,
         verify=_word("verify", verify, VerifyMode),
-        source=None if source is None else _word("source", source, Source),
+        source=None if source is None else _word("source", source, RowsSource),
         as_of=None if as_of is None else asked_of(as_of),
     )
 

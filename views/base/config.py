@@ -29,7 +29,7 @@ class VerifyMode(Enum):
     FULL = "full"
 
 
-class Source(Enum):
+class RowsSource(Enum):
     """Source of a generation's rows."""
 
     START = "start"
@@ -46,7 +46,7 @@ class RebuildSettings:
     as_of: AsOf | None = None  # the older state that is wanted, None for the newest
     # the log from its start; checkpoints and what came after them; or these and the rows that
     # serve. None is the log, and a checkpoint for an older state that the log cannot give any more
-    source: Source | None = None
+    source: RowsSource | None = None
     together: bool = False  # whether all views of a run are published or none; else each for itself
     # whether the generations are put aside, to be looked at, in place of published
     stage: bool = False
@@ -92,7 +92,7 @@ class RebuildSettings:
     @property
     def reads_checkpoints(self) -> bool:
         """Tell whether states come from checkpoints."""
-        return self.source in {Source.CHECKPOINT, Source.REFRESH}
+        return self.source in {RowsSource.CHECKPOINT, RowsSource.REFRESH}
 
     @property
     def frontier_topic(self) -> str:

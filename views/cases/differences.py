@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class CaseDifference:
     """One thing that is not as expected."""
 
     # `missing`, `unexpected`, `different`; or `twice`, a key that two rows have, or `null`, a key
@@ -37,7 +37,7 @@ class Difference:
 
 def differences(
     actual: Sequence[Row], expected: Sequence[Row], key: Sequence[str], *, whole: bool
-) -> list[Difference]:
+) -> list[CaseDifference]:
     """Compare rows, whatever their order.
 
     Rows are partners when they have the same key, or, of a part of the rows, when they agree in
@@ -57,27 +57,27 @@ def differences(
             unmatched.remove(partners[0])
             differing += _different(partners[0], row, named)
         else:
-            differing.append(Difference(kind="missing", row=row))
+            differing.append(CaseDifference(kind="missing", row=row))
     if whole:
-        differing += [Difference(kind="unexpected", row=row) for row in unmatched]
+        differing += [CaseDifference(kind="unexpected", row=row) for row in unmatched]
     return differing
 
 
-def _keyed(actual: Sequence[Row], key: Sequence[str]) -> list[Difference]:
+def _keyed(actual: Sequence[Row], key: Sequence[str]) -> list[CaseDifference]:
     """Find rows without a key of their own, which no sink would take."""
     faults, seen = [], set()
     for row in actual:
         own = {name: row[name] for name in key}
         if any(value is None for value in own.values()):
-            faults.append(Difference(kind="null", row=own))
+            faults.append(CaseDifference(kind="null", row=own))
         elif repr(own) in seen:
-            faults.append(Difference(kind="twice", row=own))
+            faults.append(CaseDifference(kind="twice", row=own))
         seen.add(repr(own))
     return faults
 
 
-def _different(actual: Row, expected: Row, key: Sequence[str]) -> list[Difference]:
-    one = Difference(kind="different", row={name: expected[name] for name in key})
+def _different(actual: Row, expected: Row, key: Sequence[str]) -> list[CaseDifference]:
+    one = CaseDifference(kind="different", row={name: expected[name] for name in key})
     return [
         replace(one, column=name, expected=value, found=actual[name])
         for name, value in expected.items()

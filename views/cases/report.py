@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from views.cases.differences import Difference, plain
-from views.cases.run import Result, Told
+from views.cases.differences import CaseDifference, plain
+from views.cases.run import EngineResult, Result
 
 _MOST = 20
 
@@ -33,7 +33,7 @@ def summary(results: list[Result]) -> str:
     return f"{len(results) - failed} of {len(results)} cases passed, {views} views"
 
 
-def _shared(result: Result) -> Iterator[tuple[Told, str]]:
+def _shared(result: Result) -> Iterator[tuple[EngineResult, str]]:
     """Yield each engine's failure with the engine's name, joined where all failures are equal."""
     failed = [outcome for outcome in result.told if not outcome.passed]
     passed = [outcome.engine for outcome in result.told if outcome.passed]
@@ -45,7 +45,7 @@ def _shared(result: Result) -> Iterator[tuple[Told, str]]:
         yield outcome, outcome.engine + rest
 
 
-def _table(outcome: Told, whose: str) -> Table:
+def _table(outcome: EngineResult, whose: str) -> Table:
     more = len(outcome.differences) - _MOST
     table = Table(
         title=Text(whose),
@@ -59,7 +59,7 @@ def _table(outcome: Told, whose: str) -> Table:
     return table
 
 
-def _cells(difference: Difference) -> tuple[str, str, str, str, str]:
+def _cells(difference: CaseDifference) -> tuple[str, str, str, str, str]:
     row = ", ".join(f"{name}={_shown(value)}" for name, value in difference.row.items())
     words = {"twice": "key twice", "null": "null in the key"}
     kind = words.get(difference.kind, difference.kind)

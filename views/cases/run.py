@@ -19,7 +19,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.runtime.closed_database import closed_database
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from views.base.failure import explained
-from views.cases.differences import Difference, Row, differences
+from views.cases.differences import CaseDifference, Row, differences
 from views.cases.file import Case, CaseFile
 from views.cases.values import expected_of
 from views.meaning.view import as_meant
@@ -39,12 +39,12 @@ Columns = Sequence[tuple[str, Type]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EngineResult:
     """The result of a case in one engine."""
 
     engine: str  # its name
     problem: str = ""  # why there are no rows to compare, or an empty string
-    differences: tuple[Difference, ...] = ()  # of its rows
+    differences: tuple[CaseDifference, ...] = ()  # of its rows
 
     @property
     def passed(self) -> bool:
@@ -58,7 +58,7 @@ class Result:
 
     view: str  # the view's name
     case: str  # the case's name
-    told: tuple[Told, ...]  # by each engine that was asked
+    told: tuple[EngineResult, ...]  # by each engine that was asked
 
     @property
     def passed(self) -> bool:
@@ -103,7 +103,7 @@ def run_case(
         return Result(spec.name, case.name, (_failed(spec, case, error),))
     if case.error is not None:
         problem = f"gives {rows.num_rows} rows where an error is expected: {case.error!r}"
-        return Result(spec.name, case.name, (Told(SPARK, problem),))
+        return Result(spec.name, case.name, (EngineResult(SPARK, problem),))
     with closed_database() as database:
         database.execute("SET threads = 1; SET TimeZone = 'UTC'")
         bags, refused = _computed(database, spec, inputs, types, columns) if prove else ({}, "")
@@ -111,7 +111,7 @@ def run_case(
         database.register("by_spark", rows)
         outcomes = [compared.told(SPARK, "by_spark")]
         if refused:
-            outcomes.append(Told(DUCKDB, refused))
+            outcomes.append(EngineResult(DUCKDB, refused))
         elif prove and spec.sql is not None:
             outcomes.append(compared.told(DUCKDB, "by_duckdb"))
     return Result(spec.name, case.name, tuple(outcomes))
@@ -158,16 +158,16 @@ def _without_zones(rows: pa.Table, columns: Columns) -> pa.Table:
     return rows.cast(schema)
 
 
-def _failed(spec: ViewSpec, case: Case, error: Exception) -> Told:
+def _failed(spec: ViewSpec, case: Case, error: Exception) -> EngineResult:
     failure = error
     if not isinstance(failure, ChangelogError):
         failure = explained(error, f'view "{spec.name}"', spec.sql)
     text = str(failure.args[0]) if failure.args else type(failure).__name__
     if case.error is None:
-        return Told(SPARK, text)
+        return EngineResult(SPARK, text)
     if case.error.lower() in f"{text}\n{error}".lower():
-        return Told(SPARK)
-    return Told(SPARK, f"the error is another one than {case.error!r}: {text}")
+        return EngineResult(SPARK)
+    return EngineResult(SPARK, f"the error is another one than {case.error!r}: {text}")
 
 
 def _computed(
@@ -214,15 +214,15 @@ class _Compared:
         self._bags = bags
         self._expected = [self._row(case, row) for row in case.rows or ()]
 
-    def told(self, engine: str, relation: str) -> Told:
+    def told(self, engine: str, relation: str) -> EngineResult:
         """Compare the rows of an engine."""
         try:
             with computing():  # a view of DuckDB's is computed as it is read
                 rows = self._rows(relation)
         except ChangelogError as error:
-            return Told(engine, str(error))
+            return EngineResult(engine, str(error))
         different = differences(rows, self._expected, self._key, whole=self._whole)
-        return Told(engine, "", tuple(different))
+        return EngineResult(engine, "", tuple(different))
 
     def _row(self, case: Case, row: Row) -> Row:
         kinds = dict(self._columns)
@@ -272,7 +272,7 @@ def run_cases(
             try:
                 result = run_case(spark, spec, file, case, prove=prove)
             except ViewError as error:
-                result = Result(spec.name, case.name, (Told("case", str(error)),))
+                result = Result(spec.name, case.name, (EngineResult("case", str(error)),))
             steps.done()
             say(result)
             results.append(result)

@@ -39,7 +39,7 @@ from changelog.contract.rows.codec import unframe
 from changelog.kafka.clients import REQUEST_S, reading_consumer
 from changelog.kafka.errors import is_waited_for
 from replay.base.sections import warehouse_of
-from views.changes.moments import START, GoneError, Moment, NotBuiltError, Place, place_after
+from views.changes.moments import START, FeedPlace, GoneError, Moment, NotBuiltError, place_after
 from views.generations.history import GenerationHistory
 from views.generations.served import topic_prefix_of
 from views.project.catalog import catalog_of
@@ -64,7 +64,7 @@ _SMALL: Mapping[str, float] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     """A key, and the row that it has now."""
 
     key: bytes  # JSON, an object of the key's columns
@@ -75,11 +75,11 @@ class Change:
 class Some:
     """Some changes before a frontier; the view is not complete after them."""
 
-    changes: Sequence[Change]
+    changes: Sequence[KeyChange]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class FeedFrontier:
     """A frontier: with all changes up to it a client has the view as it was at that LSN."""
 
     moment: Moment  # the frontier
@@ -92,7 +92,7 @@ class Nothing:
     """An event without changes: none arrived for a moment."""
 
 
-Event = Some | Whole | Nothing
+Event = Some | FeedFrontier | Nothing
 LsnOf = Callable[[int], str | None]
 """Returns the LSN at which a generation was built, or None if it is not known."""
 
@@ -104,7 +104,7 @@ class Feed:
     """
 
     def __init__(
-        self, server: TopicServer, topic: str, documents: Documents, lsn_of: LsnOf
+        self, server: TopicServer, topic: str, documents: FeedDocuments, lsn_of: LsnOf
     ) -> None:
         self._server, self._topic, self._documents = server, topic, documents
         self._lsn_of = lsn_of
@@ -135,7 +135,7 @@ class Feed:
             AheadError: the view has not come so far.
         """
         newest = self._moments[-1]
-        place = Place(newest.end, newest.written_s)
+        place = FeedPlace(newest.end, newest.written_s)
         if since is not None:
             place = place_after(since, self._moments, self._life)
         with self._server.errors(f'topic "{self._topic}"'):
@@ -176,14 +176,14 @@ class Feed:
             )
         self._require_life(at_once=True)
         self._at = newest.end
-        yield Whole(newest, newest.mark(self._life), count)
+        yield FeedFrontier(newest, newest.mark(self._life), count)
 
     def _some(self, end: int) -> Iterator[Some]:
-        changes: list[Change] = []
+        changes: list[KeyChange] = []
         size = 0
         for message in self._messages(end):
             key, value = message.key(), message.value()
-            change = Change(self._documents.json(key), self._documents.json(value))
+            change = KeyChange(self._documents.json(key), self._documents.json(value))
             changes.append(change)
             size += len(change.key) + len(change.row)
             if len(changes) >= MOST_ROWS or size >= MOST_BYTES:
@@ -279,7 +279,7 @@ class Feed:
             return None
         return Moment(Lsn(lsn), int(frontier["end"]), generation, message.timestamp()[1] // 1000)
 
-    def _require_deletes(self, place: Place) -> None:
+    def _require_deletes(self, place: FeedPlace) -> None:
         """Refuse a place after which deletes may have been forgotten."""
         with self._server.asking() as cluster:
             (bounds,) = cluster.bounds([(self._topic, 0)]).values()
@@ -364,7 +364,7 @@ def opened_feed(project: Project, view: str) -> Feed:
     return Feed(
         server,
         f"{topic_prefix_of(project)}.{view}",
-        Documents(None if is_json else schema_of),
+        FeedDocuments(None if is_json else schema_of),
         lsn_of,
     )
 
@@ -391,7 +391,7 @@ _VIEW_FORM = JsonForm(
 )
 
 
-class Documents:
+class FeedDocuments:
     """Makes JSON of keys and values.
 
     `schema_of`: returns the text of a schema by its id; None where records are JSON already.

@@ -53,14 +53,14 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FeedPlace:
     """From where a client lacks changes."""
 
     offset: int  # of the first of them
     written_s: int  # none of them was written before, seconds since 1970
 
 
-def place_after(since: str, moments: Sequence[Moment], life: str) -> Place:
+def place_after(since: str, moments: Sequence[Moment], life: str) -> FeedPlace:
     """Return from where a client lacks changes.
 
     `since`: the mark of a frontier; an LSN, for who has read the view elsewhere; or `start`.
@@ -72,9 +72,9 @@ def place_after(since: str, moments: Sequence[Moment], life: str) -> Place:
         AheadError: the view has not come so far.
     """
     if since == START:
-        return Place(0, 0)
+        return FeedPlace(0, 0)
     if marked := _MARK.fullmatch(since):
-        return _marked(Place(int(marked[2]), int(marked[4])), marked[3], moments, life)
+        return _marked(FeedPlace(int(marked[2]), int(marked[4])), marked[3], moments, life)
     try:
         lsn = Lsn.parse(since)
     except ConfigurationError:
@@ -85,23 +85,23 @@ def place_after(since: str, moments: Sequence[Moment], life: str) -> Place:
     return _behind(lsn, moments)
 
 
-def _marked(place: Place, life: str, moments: Sequence[Moment], own: str) -> Place:
+def _marked(place: FeedPlace, life: str, moments: Sequence[Moment], own: str) -> FeedPlace:
     if life != own or place.offset > moments[-1].end:
         raise GoneError("the view was built anew since, in another topic", hint=_AGAIN)
     return place
 
 
-def _behind(lsn: Lsn, moments: Sequence[Moment]) -> Place:
+def _behind(lsn: Lsn, moments: Sequence[Moment]) -> FeedPlace:
     """Return the end of the frontier of an LSN, or of the last one before it.
 
     To begin earlier does no harm: the last change of a key counts.
     """
     for moment in moments:
         if moment.lsn == lsn:
-            return Place(moment.end, moment.written_s)
+            return FeedPlace(moment.end, moment.written_s)
     for moment, later in pairwise(moments):
         if moment.lsn < lsn < later.lsn:
-            return Place(moment.end, moment.written_s)
+            return FeedPlace(moment.end, moment.written_s)
     if lsn > max(moment.lsn for moment in moments):
         raise AheadError(
             f"the view has not come to {lsn}: it is at {moments[-1].lsn}",

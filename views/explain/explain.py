@@ -21,7 +21,7 @@ from changelog.contract.log.form import Output
 from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from views.base.config import RebuildSettings
-from views.explain.explanation import Contribution, Contributions, Explanation, Place
+from views.explain.explanation import Contribution, Contributions, Explanation, RecordOnLog
 from views.explain.provenance import FieldOrigin, RowLineage, UntraceableError, columns_of, trace
 from views.meaning.view import as_meant
 from views.project.spec import ViewSpec
@@ -338,7 +338,7 @@ class _Work:
 
     def _records(
         self, table: TableName, where: str, values: Sequence[int], most: int
-    ) -> list[Place]:
+    ) -> list[RecordOnLog]:
         folded = self._folded[table]
         form = self._plan.record.frontier.scope_of(folded.topic).form
         rows = self._database.execute(
@@ -348,7 +348,7 @@ class _Work:
             list(values),
         ).fetchall()
         return [
-            Place(
+            RecordOnLog(
                 partition=part,
                 offset=offset,
                 position=Position(epoch, Lsn(lsn), sequence),

@@ -15,7 +15,7 @@ from views.rebuild.result.report import frontier_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RecordOnLog:
     """A record on the log."""
 
     partition: int  # of its topic
@@ -46,10 +46,10 @@ class Place:
 class Contribution:
     """A record that the row is made of, and the records that it superseded."""
 
-    place: Place  # of the record
+    place: RecordOnLog  # of the record
     key: Mapping[str, str | None]  # of its row, as text by column
     # older records of its key that are still on the log, the newest first
-    superseded: tuple[Place, ...] = ()
+    superseded: tuple[RecordOnLog, ...] = ()
     superseded_count: int = 0  # how many there are
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from views.leases.record import Owner, Placed, Record, Step
+from views.leases.record import LeaseRecord, LeaseStep, Owner, Placed
 
 _MOST_LEFT = 50
 """Number of unremoved generations that are remembered: the highest ones."""
@@ -71,8 +71,8 @@ class Lock:
             and (tenure.id, tenure.token) == (claim, token)
         )
 
-    def _refused(self, placed: Placed, record: Record) -> Lock:
-        if record.step is not Step.CLAIM:
+    def _refused(self, placed: Placed, record: LeaseRecord) -> Lock:
+        if record.step is not LeaseStep.CLAIM:
             return self
         return replace(self, waiting={**self.waiting, placed.id: placed.at_ms + record.ttl_ms})
 
@@ -84,18 +84,18 @@ class Lock:
         return Lock(tenure, waiting, self.claims - {placed.id})
 
 
-def _counts(tenure: Tenure | None, placed: Placed, record: Record) -> bool:
+def _counts(tenure: Tenure | None, placed: Placed, record: LeaseRecord) -> bool:
     if tenure is None:
         return True
     if tenure.id == placed.id:
-        return not tenure.is_over or record.step is Step.CLAIM
-    if record.step is Step.CLAIM:
+        return not tenure.is_over or record.step is LeaseStep.CLAIM
+    if record.step is LeaseStep.CLAIM:
         is_same = bool(record.place) and record.place == tenure.place
         return tenure.is_over or is_same or placed.at_ms > tenure.until_ms
-    return record.step is Step.RENEW and record.seen >= tenure.offset
+    return record.step is LeaseStep.RENEW and record.seen >= tenure.offset
 
 
-def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
+def _granted(tenure: Tenure | None, placed: Placed, record: LeaseRecord) -> Tenure:
     goes_on = tenure is not None and tenure.id == placed.id and not tenure.is_over
     unremoved = set(record.unremoved)
     if tenure is not None:
@@ -107,7 +107,7 @@ def _granted(tenure: Tenure | None, placed: Placed, record: Record) -> Tenure:
         token=tenure.token if goes_on and tenure is not None else placed.offset,
         offset=placed.offset,
         until_ms=placed.at_ms + record.ttl_ms,
-        is_over=record.step is Step.RELEASE,
+        is_over=record.step is LeaseStep.RELEASE,
         owner=record.owner,
         place=record.place,
         building=record.building,

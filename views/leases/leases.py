@@ -23,7 +23,7 @@ from pathlib import Path
 
 from changelog.contract.base.errors import ChangelogError, LockedError
 from views.leases.decide import Lock, Tenure
-from views.leases.record import Owner, Record, Step, key_of
+from views.leases.record import LeaseRecord, LeaseStep, Owner, key_of
 from views.leases.topic import LeaseTopic
 
 log = logging.getLogger("changelog.views")
@@ -140,8 +140,8 @@ class Leases:
         with self._mutex:
             gone = {lock: self._held.pop(lock) for lock in locks if lock in self._held}
             alive = {lock: lease for lock, lease in gone.items() if not lease.is_lost}
-            written: dict[bytes, Record | None] = {
-                key_of(lock, lease.id): self._record(Step.RELEASE, lock)
+            written: dict[bytes, LeaseRecord | None] = {
+                key_of(lock, lease.id): self._record(LeaseStep.RELEASE, lock)
                 for lock, lease in alive.items()
             }
             # What a lost one has written last stands behind its successor's, and is in the way.
@@ -212,7 +212,10 @@ class Leases:
         with self._mutex:
             begun = _now()
             self._write_and_look(
-                {key_of(lock, one): self._record(Step.CLAIM, lock) for lock, one in ids.items()}
+                {
+                    key_of(lock, one): self._record(LeaseStep.CLAIM, lock)
+                    for lock, one in ids.items()
+                }
             )
             granted = {}
             for lock, one in ids.items():
@@ -264,7 +267,7 @@ class Leases:
 
     def _clear_up(self, ids: Mapping[str, str]) -> None:
         """Remove the records of claims that are superseded by later records."""
-        gone: dict[bytes, Record | None] = {}
+        gone: dict[bytes, LeaseRecord | None] = {}
         for lock, mine in ids.items():
             wait = {one for one in self._locks[lock].waiting if self._waits(lock, one)}
             claims = self._locks[lock].claims
@@ -283,13 +286,16 @@ class Leases:
         }
         begun = _now()
         self._write_and_look(
-            {key_of(lock, one.id): self._record(Step.RENEW, lock) for lock, one in leases.items()}
+            {
+                key_of(lock, one.id): self._record(LeaseStep.RENEW, lock)
+                for lock, one in leases.items()
+            }
         )
         for lease in leases.values():
             if not lease.is_lost:
                 lease.until = begun + self._ttl_s
 
-    def _write_and_look(self, records: Mapping[bytes, Record | None]) -> None:
+    def _write_and_look(self, records: Mapping[bytes, LeaseRecord | None]) -> None:
         if records:
             self._look(self._write(records))
 
@@ -303,20 +309,20 @@ class Leases:
                 lease.is_lost = True
                 log.info("the lock %s is lost: %s", lock, described(self._tenure(lock)))
 
-    def _write(self, records: Mapping[bytes, Record | None]) -> int:
+    def _write(self, records: Mapping[bytes, LeaseRecord | None]) -> int:
         assert self._topic is not None  # noqa: S101 - `open` has it
         return self._topic.append(records) if records else 0
 
-    def _record(self, step: Step, lock: str) -> Record:
+    def _record(self, step: LeaseStep, lock: str) -> LeaseRecord:
         assert self._topic is not None  # noqa: S101 - `open` has it
         lease, tenure = self._held.get(lock), self._tenure(lock)
-        return Record(
+        return LeaseRecord(
             step=step,
             seen=self._topic.seen,
             ttl_ms=round(self._ttl_s * 1000),
             owner=Owner.this_process(),
             place=self._place,
-            building=lease.building if lease is not None and step is Step.RENEW else (),
+            building=lease.building if lease is not None and step is LeaseStep.RENEW else (),
             unremoved=tenure.unremoved if tenure is not None else (),
         )
 

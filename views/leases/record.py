@@ -18,7 +18,7 @@ from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.secret import redacted
 
 
-class Step(Enum):
+class LeaseStep(Enum):
     """The kind of a record."""
 
     CLAIM = "claim"
@@ -68,10 +68,10 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class LeaseRecord:
     """One record's value."""
 
-    step: Step  # what it does
+    step: LeaseStep  # what it does
     seen: int  # the last offset of the topic that its writer had read, -1 for none
     ttl_ms: int  # how long the lease lasts from this record on
     owner: Owner  # who wrote it
@@ -99,7 +99,7 @@ class Record:
         try:
             value = json.loads(raw)
             return cls(
-                step=Step(value["step"]),
+                step=LeaseStep(value["step"]),
                 seen=int(value["seen"]),
                 ttl_ms=int(value["ttl_ms"]),
                 owner=Owner.from_json(value["owner"]),
@@ -122,7 +122,7 @@ class Placed:
     at_ms: int  # when the brokers took it, by their clock
     lock: str  # what it is about
     id: str  # the claim that it belongs to; its key is both
-    record: Record | None  # its value, None where the claim was taken back or cleared up
+    record: LeaseRecord | None  # its value, None where the claim was taken back or cleared up
 
 
 def key_of(lock: str, claim: str) -> bytes:

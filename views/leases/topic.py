@@ -32,7 +32,7 @@ from changelog.kafka.clients import make_client, reading_consumer
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.errors import log_error
 from changelog.kafka.send import OutgoingRecord, send
-from views.leases.record import Placed, Record, split_key
+from views.leases.record import LeaseRecord, Placed, split_key
 
 log = logging.getLogger("changelog.views")
 
@@ -94,7 +94,7 @@ class LeaseTopic:
         """Return the last offset that was read, -1 for none."""
         return self._next - 1
 
-    def append(self, records: Mapping[bytes, Record | None]) -> int:
+    def append(self, records: Mapping[bytes, LeaseRecord | None]) -> int:
         """Write records, in this order, and wait until the brokers have them.
 
         Returns:
@@ -157,7 +157,7 @@ class LeaseTopic:
             at_ms=at_ms,
             lock=lock,
             id=claim,
-            record=None if value is None else Record.from_bytes(value),
+            record=None if value is None else LeaseRecord.from_bytes(value),
         )
 
     def _start(self) -> int:

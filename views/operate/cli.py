@@ -19,7 +19,7 @@ from changelog.runtime.setting import Given
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
 
 if TYPE_CHECKING:
-    from changelog.capture.inspect.parts import Part
+    from changelog.capture.inspect.parts import MadePart
 
 
 @with_examples(
@@ -159,7 +159,7 @@ def teardown(
         raise typer.Exit(remains.findings.exit_code)
 
 
-def _agreed(part: Part) -> bool:
+def _agreed(part: MadePart) -> bool:
     """Ask whether a part goes.
 
     Raises ConfigurationError: nobody is there to ask.

@@ -30,11 +30,11 @@ from views.generations.place import FOLDER
 from views.leases.decide import Lock, Tenure
 from views.leases.leases import described, place_of
 from views.leases.topic import LeaseTopic
-from views.operate.other_commands import Answer, ask, note_capture, note_check, note_topics
+from views.operate.other_commands import CommandAnswer, ask, note_capture, note_check, note_topics
 from views.operate.served import Planning, look_at_views, refused_by_plan
 from views.project.catalog import catalog_of
 
-Asking = Callable[[Path, Mapping[str, Sequence[str]], Steps], Mapping[str, Answer]]
+Asking = Callable[[Path, Mapping[str, Sequence[str]], Steps], Mapping[str, CommandAnswer]]
 COMMANDS: Mapping[str, Sequence[str]] = {
     "check": ("capture", "--check"),
     "status": ("status",),

@@ -23,7 +23,7 @@ _ANSWER_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """The answer of a command."""
 
     code: int  # its exit code
@@ -39,7 +39,9 @@ class Answer:
         return error
 
 
-def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> dict[str, Answer]:
+def ask(
+    project: Path, commands: Mapping[str, Sequence[str]], steps: Steps
+) -> dict[str, CommandAnswer]:
     """Return the answer of each command."""
     with ThreadPoolExecutor(len(commands), "asked") as pool:
         going = {name: pool.submit(ask_one, project, words) for name, words in commands.items()}
@@ -48,7 +50,7 @@ def ask(project: Path, commands: Mapping[str, Sequence[str]], steps: Steps) -> d
         return {name: answer.result() for name, answer in going.items()}
 
 
-def ask_one(project: Path, words: Sequence[str]) -> Answer:
+def ask_one(project: Path, words: Sequence[str]) -> CommandAnswer:
     """Return one command's answer, or an error when its time is up."""
     command = [sys.executable, "-m", "changelog", *words, "--project", str(project), "--json"]
     try:
@@ -56,13 +58,13 @@ def ask_one(project: Path, words: Sequence[str]) -> Answer:
             command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return Answer(1, {}, f"changelog {' '.join(words)}: no answer in {_ANSWER_S:.0f} s")
+        return CommandAnswer(1, {}, f"changelog {' '.join(words)}: no answer in {_ANSWER_S:.0f} s")
     objects = [line for line in ran.stdout.splitlines() if line.startswith("{")]
     lines = ran.stderr.strip().splitlines() or [""]
-    return Answer(ran.returncode, json.loads(objects[-1]) if objects else {}, lines[-1])
+    return CommandAnswer(ran.returncode, json.loads(objects[-1]) if objects else {}, lines[-1])
 
 
-def note_capture(findings: Findings, status: Answer) -> None:
+def note_capture(findings: Findings, status: CommandAnswer) -> None:
     """Add capture's state to the findings, from the answer of `changelog status`."""
     if not status.result or "problems" not in status.result:
         _unanswered(findings, "capture", status)
@@ -75,7 +77,7 @@ def note_capture(findings: Findings, status: Answer) -> None:
         findings.add("capture", Level.OK, f"slot {status.result['slot']}{late}")
 
 
-def note_topics(findings: Findings, topics: Answer) -> None:
+def note_topics(findings: Findings, topics: CommandAnswer) -> None:
     """Note whether topics can be read exactly, by the answer of `changelog topics`."""
     if "topics" not in topics.result:
         _unanswered(findings, "topics", topics)
@@ -101,7 +103,9 @@ def _is_refused(topic: Mapping[str, Any]) -> bool:
     return topic["table"] is not None and topic["verdict"] not in {"exact", "exact-until"}
 
 
-def note_check(findings: Findings, check: Answer, status: Answer | None = None) -> None:
+def note_check(
+    findings: Findings, check: CommandAnswer, status: CommandAnswer | None = None
+) -> None:
     """Add the findings of `changelog capture --check`; one line for all that is well.
 
     `status`: of `changelog status`, which looks at the reader of the slot and its progress.
@@ -130,5 +134,5 @@ def _is_of_capture(entry: Mapping[str, Any]) -> bool:
     return entry["check"] == "slot" and "is read by" in entry["found"]
 
 
-def _unanswered(findings: Findings, subject: str, answer: Answer) -> None:
+def _unanswered(findings: Findings, subject: str, answer: CommandAnswer) -> None:
     findings.refused(subject, answer.refusal())

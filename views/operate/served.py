@@ -68,7 +68,7 @@ def look_at_views(
         if (spec := findings.ask(f"view {name}", partial(catalog.load, name))) is not None
     ]
     refused = plan(specs, project) if plan is not None else {}
-    look = _Look(findings, project, make_served, refused)
+    look = _ViewsLook(findings, project, make_served, refused)
     steps.done(len(names) - len(specs))
     for spec in specs:
         steps.begin(f"view {spec.name}")
@@ -94,7 +94,7 @@ def refused_by_plan(specs: Sequence[ViewSpec], project: Project) -> dict[str, Ch
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ViewsLook:
     """A look at views."""
 
     findings: Findings  # gets a line for each view

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from changelog.capture.inspect.left_at_source import check_no_capture, left_at_source
 from changelog.capture.inspect.left_on_log import left_on_log
-from changelog.capture.inspect.parts import Found, NotOurs, Part
+from changelog.capture.inspect.parts import Found, MadePart, NotOurs
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
 from changelog.runtime.findings import Findings, Level
@@ -51,7 +51,7 @@ def _check_no_run(project: Project) -> None:
             return
 
 
-def _left_by_views(project: Project) -> list[Part]:
+def _left_by_views(project: Project) -> list[MadePart]:
     """Find the views that were built and not dropped, each a part; removes nothing.
 
     Raises ChangelogError: the history cannot be read, or a view's file cannot.
@@ -63,12 +63,12 @@ def _left_by_views(project: Project) -> list[Part]:
     return [_part(view, settings) for view in to_drop(names, settings)]
 
 
-def _part(view: ToDrop, settings: RebuildSettings) -> Part:
+def _part(view: ToDrop, settings: RebuildSettings) -> MadePart:
     def remove() -> None:
         drop([view], settings, Stages(console))
 
     description = f"{view}{_generations(view, settings.project)}"
-    return Part(kind="views", text=description, remove=remove, names=(view.view,))
+    return MadePart(kind="views", text=description, remove=remove, names=(view.view,))
 
 
 def _generations(view: ToDrop, project: Project) -> str:
@@ -81,7 +81,7 @@ def _generations(view: ToDrop, project: Project) -> str:
     return f", generations: {', '.join(counts)}"
 
 
-def _kept_by_rebuilds(project: Project) -> list[Part]:
+def _kept_by_rebuilds(project: Project) -> list[MadePart]:
     """Return the files that a project's rebuilds keep, as a part to remove."""
     warehouse = uri_of(warehouse_of(project))
     files = Files()
@@ -102,7 +102,9 @@ def _kept_by_rebuilds(project: Project) -> list[Part]:
         except OSError as error:
             raise explained(error, f"removing what rebuilds keep in {warehouse}") from error
 
-    return [Part(kind="state", text=f"{listed} in {warehouse}", remove=remove, names=tuple(here))]
+    return [
+        MadePart(kind="state", text=f"{listed} in {warehouse}", remove=remove, names=tuple(here))
+    ]
 
 
 def _names(project: Project) -> list[str]:
@@ -147,7 +149,7 @@ _PLACES: Mapping[str, Callable[[Project], Sequence[Found]]] = {
 class Teardown:
     """The parts that a project has made outside, and their removal."""
 
-    parts: list[Part] = field(default_factory=list)  # that can be removed, in order
+    parts: list[MadePart] = field(default_factory=list)  # that can be removed, in order
     strange: list[NotOurs] = field(default_factory=list)  # what bears a name of ours and stays
     staying: set[str] = field(default_factory=set)  # kinds of which something stays
     findings: Findings = field(default_factory=Findings)  # what was seen and done
@@ -159,7 +161,7 @@ class Teardown:
         self._note_strange()
 
     def carry_out(
-        self, agreed: Callable[[Part], bool], show: Show = lambda _: nullcontext(UNSEEN)
+        self, agreed: Callable[[MadePart], bool], show: Show = lambda _: nullcontext(UNSEEN)
     ) -> None:
         """Remove the agreed parts; one that fails does not stop the rest, except the slot.
 
@@ -181,7 +183,7 @@ class Teardown:
                 steps.done()
         self._note_strange()
 
-    def _agreed(self, agreed: Callable[[Part], bool]) -> list[Part]:
+    def _agreed(self, agreed: Callable[[MadePart], bool]) -> list[MadePart]:
         going = []
         for part in self.parts:
             if not self._stays_with_others(part) and agreed(part):
@@ -190,10 +192,10 @@ class Teardown:
                 self._note_kept(part)
         return [part for part in going if not self._stays_with_others(part)]
 
-    def _stays_with_others(self, part: Part) -> bool:
+    def _stays_with_others(self, part: MadePart) -> bool:
         return not self.staying.isdisjoint(_NEEDS.get(part.kind, ()))
 
-    def _note_kept(self, part: Part) -> None:
+    def _note_kept(self, part: MadePart) -> None:
         self.staying.add(part.kind)
         self.findings.add(part.kind, Level.NOTE, f"kept: {part.text}")
 
@@ -219,7 +221,7 @@ def look(project: Project, steps: Steps = UNSEEN) -> Teardown:
         there = teardown.findings.ask(place, lambda find=finder: find(project))  # type: ignore[misc]
         if there is None:
             teardown.staying.add(place)
-        teardown.parts += [remnant for remnant in there or () if isinstance(remnant, Part)]
+        teardown.parts += [remnant for remnant in there or () if isinstance(remnant, MadePart)]
         teardown.strange += [remnant for remnant in there or () if isinstance(remnant, NotOurs)]
         steps.done()
     teardown.parts.sort(key=lambda part: KINDS.index(part.kind))
@@ -246,7 +248,7 @@ def _check_at_rest(project: Project) -> None:
         return  # nobody reads the slot of a server that is away; it is told as a part of its own
 
 
-def refused(part: Part) -> ChangelogError:
+def refused(part: MadePart) -> ChangelogError:
     """Return the error for a question that nobody is there to answer."""
     return ConfigurationError(
         f"not removed, nobody is there to ask: {part}", hint="--yes does not ask, --plan only looks"

@@ -28,7 +28,7 @@ ACTION_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ActionPlan:
     """Plan of an action."""
 
     serving: int | None  # the generation that readers see
@@ -63,7 +63,7 @@ class Action:
         [str, Mapping[str, SinkGenerations], GenerationHistory], tuple[int | None, tuple[str, ...]]
     ]
 
-    def plan(self, project: Project, view: str) -> Plan:
+    def plan(self, project: Project, view: str) -> ActionPlan:
         """Return the plan of the action, from what serves now.
 
         Raises ChangelogError: a sink or the history does not tell.
@@ -75,7 +75,7 @@ class Action:
         last = last_states(history.rows([view])).get((view, to or 0))
         true_at = "" if last is None or last.lsn is None else f"true at {last.lsn}"
         why = f"no other generation of view {view} is there to {self.title.lower()}"
-        return Plan(
+        return ActionPlan(
             serving=serving(list(holdings.values())),
             to=to,
             sinks=spec.sinks,
@@ -106,7 +106,7 @@ ACTIONS = {
 }
 
 
-def act(folder: Path, action: Action, project: Project, view: str, confirmed: Plan) -> Done:
+def act(folder: Path, action: Action, project: Project, view: str, confirmed: ActionPlan) -> Done:
     """Run the action that somebody confirmed, unless its plan has changed.
 
     `confirmed`: the plan that somebody saw: `serving` and `to`.
@@ -124,7 +124,7 @@ def act(folder: Path, action: Action, project: Project, view: str, confirmed: Pl
     return _run(folder, view, plan)
 
 
-def _run(folder: Path, view: str, plan: Plan) -> Done:
+def _run(folder: Path, view: str, plan: ActionPlan) -> Done:
     command = [sys.executable, "-m", "views", "--project", str(folder), *plan.words, "--json"]
     try:
         ran = subprocess.run(  # noqa: S603 - our own command

@@ -7,9 +7,9 @@ import re
 from starlette.requests import Request
 from starlette.types import ASGIApp, Scope
 
-from changelog.connect.http.additions import Place
+from changelog.connect.http.additions import AdditionPlace
 from views.page.access import Access
-from views.page.answers import ROOT, Answers
+from views.page.answers import ROOT, PageAnswers
 
 _SHOWN = re.compile(rf"{ROOT}(?:/sign-in|/views/[^/]+|/assets/[^/]+)?/?")
 
@@ -17,9 +17,9 @@ _SHOWN = re.compile(rf"{ROOT}(?:/sign-in|/views/[^/]+|/assets/[^/]+)?/?")
 class Page:
     """The page of one worker."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: AdditionPlace) -> None:
         self._access = Access.of(place.admission, is_tls=place.is_tls, sessions=place.sessions)
-        self._answers = Answers(place.folder, self._access)
+        self._answers = PageAnswers(place.folder, self._access)
         self._app = self._answers.app()
 
     @property
@@ -47,6 +47,6 @@ class Page:
         self._answers.end()
 
 
-def page(place: Place) -> Page:
+def page(place: AdditionPlace) -> Page:
     """Return the page of a worker."""
     return Page(place)

@@ -35,11 +35,11 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.edge import one_line
 from views.generations.history import last_states
 from views.page.access import COOKIE, Access
-from views.page.actions import ACTIONS, Action, Done, Plan, act
-from views.page.changes import Changes
+from views.page.actions import ACTIONS, Action, ActionPlan, Done, act
+from views.page.changes import ChangeStreams
 from views.page.line.cells import Cell, cells, duration, moment, size
 from views.page.line.charts import charts
-from views.page.line.sources import Line, Sources
+from views.page.line.sources import Line, ServerAnswers
 from views.page.line.standing import PROOFS, ViewLine
 
 log = logging.getLogger("changelog.page")
@@ -51,14 +51,14 @@ _MOST_DONE = 100
 _SEE_OTHER = 303
 
 
-class Answers:
+class PageAnswers:
     """The answers of one worker."""
 
     def __init__(self, folder: Path, access: Access) -> None:
         self._folder, self._access = folder, access
-        self._sources = Sources(folder)
+        self._sources = ServerAnswers(folder)
         self._live = _Live(self._sources)
-        self._changes = Changes(self._sources, access)
+        self._changes = ChangeStreams(self._sources, access)
         self._done: OrderedDict[str, tuple[str, Done]] = OrderedDict()
         self._acts = threading.Lock()
 
@@ -124,7 +124,7 @@ class Answers:
         try:
             plan = await run_in_threadpool(lambda: action.plan(self._sources.project(), name))
         except ChangelogError as error:
-            plan = Plan(serving=None, to=None, sinks=(), why=one_line(error))
+            plan = ActionPlan(serving=None, to=None, sinks=(), why=one_line(error))
         return self._page(request, "confirm", code, action=action, plan=plan, name=name)
 
     async def act(self, request: Request) -> Response:
@@ -137,7 +137,7 @@ class Answers:
         action, name = self._action(request), request.path_params["name"]
         if form.get("sure") != "yes":
             raise HTTPException(400, "It was not confirmed.")
-        confirmed = Plan(serving=_number(form, "serving"), to=_number(form, "to"), sinks=())
+        confirmed = ActionPlan(serving=_number(form, "serving"), to=_number(form, "to"), sinks=())
         done = await run_in_threadpool(self._act, action, name, confirmed)
         mark = secrets.token_hex(8)
         self._done[mark] = (name, done)
@@ -208,7 +208,7 @@ class Answers:
 
         return answer
 
-    def _act(self, action: Action, name: str, confirmed: Plan) -> Done:
+    def _act(self, action: Action, name: str, confirmed: ActionPlan) -> Done:
         with self._acts:
             try:
                 project = self._sources.project()
@@ -331,7 +331,7 @@ _NAP_S = 0.25
 class _Live:
     """The streams of one worker."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: ServerAnswers) -> None:
         self._sources = sources
         self._ended = threading.Event()
         self._open = 0

@@ -25,10 +25,10 @@ from changelog.contract.base.errors import (
     ViewError,
 )
 from changelog.runtime.edge import one_line
-from views.changes.feed import Event, Feed, Nothing, Some, Whole, opened_feed
+from views.changes.feed import Event, Feed, FeedFrontier, Nothing, Some, opened_feed
 from views.changes.moments import START, AheadError, GoneError, NotBuiltError
 from views.page.access import Access
-from views.page.line.sources import Sources
+from views.page.line.sources import ServerAnswers
 
 MOST = 32
 """Clients at once."""
@@ -38,10 +38,10 @@ _QUIET = 20
 """So many empty looks, about a quarter of a second each, are worth a sign of life."""
 
 
-class Changes:
+class ChangeStreams:
     """The streams of one worker."""
 
-    def __init__(self, sources: Sources, access: Access) -> None:
+    def __init__(self, sources: ServerAnswers, access: Access) -> None:
         self._sources, self._access = sources, access
         self._limiter: anyio.CapacityLimiter | None = None
         self._ended = threading.Event()
@@ -73,7 +73,7 @@ class Changes:
             is_new = since in {None, START} and isinstance(error, NotBuiltError)
             return _refused(404 if is_new else _code(error), one_line(error))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return _Stream(self._events(feed), headers, lambda: self._let_go(feed))
+        return _ClientStream(self._events(feed), headers, lambda: self._let_go(feed))
 
     def _begun(self, view: str, since: str | None) -> Feed:
         feed = opened_feed(self._sources.project(), view)
@@ -104,7 +104,7 @@ class Changes:
             yield _event("broken", {"error": one_line(error), "code": _code(error)})
 
 
-class _Stream(StreamingResponse):
+class _ClientStream(StreamingResponse):
     """A stream that ends when its client takes nothing any more.
 
     `let_go`: is called once, at the end.
@@ -145,7 +145,7 @@ def _said(event: Event) -> bytes:
                 b'{"key":%b,"row":%b}' % (change.key, change.row) for change in changes
             )
             return b'event: changes\ndata: {"changes":[%b]}\n\n' % body
-        case Whole(moment=moment, mark=mark, count=count):
+        case FeedFrontier(moment=moment, mark=mark, count=count):
             frontier = {"lsn": str(moment.lsn), "generation": moment.generation, "count": count}
             return _event("frontier", frontier, mark)
         case Nothing():

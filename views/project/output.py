@@ -20,7 +20,7 @@ _GENERATORS = {"explode", "posexplode", "inline", "stack", "json_tuple", "varian
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputColumn:
     """One column of a query."""
 
     name: str  # as its author spelled it; empty for an expression without one
@@ -36,7 +36,7 @@ class _UnknownError(Exception):
     """The columns of a `*` cannot be derived."""
 
 
-def outputs(query: exp.Expr, tables: Tables) -> list[Output] | None:
+def outputs(query: exp.Expr, tables: Tables) -> list[OutputColumn] | None:
     """Return the columns of a query in their order, or None if they cannot be derived.
 
     `query`: in Spark's SQL, as it was parsed. `tables`: the columns of the tables that it may read;
@@ -61,10 +61,10 @@ def _spelled(name: str, names: Sequence[str]) -> str:
     return alike[0] if len(alike) == 1 and name not in names else name
 
 
-_Queries = Mapping[str, list[Output]]
+_Queries = Mapping[str, list[OutputColumn]]
 
 
-def _outputs(query: exp.Expr, tables: Tables, queries: _Queries) -> list[Output]:
+def _outputs(query: exp.Expr, tables: Tables, queries: _Queries) -> list[OutputColumn]:
     queries = {**queries, **dict(_named(query, tables, queries))}
     match query:
         case exp.Subquery() | exp.Paren():
@@ -79,7 +79,7 @@ def _outputs(query: exp.Expr, tables: Tables, queries: _Queries) -> list[Output]
 
 def _named(
     query: exp.Expr, tables: Tables, queries: _Queries
-) -> Iterator[tuple[str, list[Output]]]:
+) -> Iterator[tuple[str, list[OutputColumn]]]:
     clause = query.args.get("with_")
     visible = dict(queries)
     for cte in clause.expressions if isinstance(clause, exp.With) else ():
@@ -91,7 +91,7 @@ def _named(
         yield cte.alias.lower(), columns
 
 
-def _renamed(columns: list[Output], alias: exp.Expr | None) -> list[Output]:
+def _renamed(columns: list[OutputColumn], alias: exp.Expr | None) -> list[OutputColumn]:
     names = alias.columns if isinstance(alias, exp.TableAlias) else []
     if not names:
         return columns
@@ -100,13 +100,13 @@ def _renamed(columns: list[Output], alias: exp.Expr | None) -> list[Output]:
     return [replace(column, name=name.name) for column, name in zip(columns, names, strict=True)]
 
 
-def _selected(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[Output]:
+def _selected(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[OutputColumn]:
     for item in query.expressions:
         value = item.unalias()
         if isinstance(item, exp.Aliases):
-            yield from (Output(name.name, item.this) for name in item.expressions)
+            yield from (OutputColumn(name.name, item.this) for name in item.expressions)
         elif isinstance(item, exp.Alias):
-            yield Output(item.alias, value)
+            yield OutputColumn(item.alias, value)
         elif isinstance(value, exp.Star):
             _require_plain(value)
             yield from _starred(query, tables, queries)
@@ -114,11 +114,11 @@ def _selected(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[
             _require_plain(value.this)
             yield from _source(query, value.table, tables, queries)
         elif isinstance(value, exp.Column | exp.Dot):
-            yield Output(value.name, value)
+            yield OutputColumn(value.name, value)
         elif isinstance(value, exp.Func) and _called(value) in _GENERATORS:
             raise _UnknownError  # it gives columns of its own
         else:
-            yield Output("", value)
+            yield OutputColumn("", value)
 
 
 def _called(value: exp.Func) -> str:
@@ -139,8 +139,8 @@ def _sources(query: exp.Select) -> list[tuple[exp.Expr, exp.Join | None]]:
     return [(start.this, None), *((join.this, join) for join in joins)]
 
 
-def _starred(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[Output]:
-    columns: list[Output] = []
+def _starred(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[OutputColumn]:
+    columns: list[OutputColumn] = []
     for source, join in _sources(query):
         if join is not None and str(join.args.get("kind") or "").upper() in _ONE_SIDED:
             continue
@@ -152,7 +152,9 @@ def _starred(query: exp.Select, tables: Tables, queries: _Queries) -> Iterator[O
     yield from columns
 
 
-def _merged(left: list[Output], right: list[Output], join: exp.Join) -> list[Output]:
+def _merged(
+    left: list[OutputColumn], right: list[OutputColumn], join: exp.Join
+) -> list[OutputColumn]:
     """Put the columns of USING first, once each, as Spark does for INNER and LEFT."""
     side = str(join.args.get("side") or "").upper()
     if join.args.get("method") or side not in {"", "LEFT"}:
@@ -162,28 +164,28 @@ def _merged(left: list[Output], right: list[Output], join: exp.Join) -> list[Out
     return [*first, *(column for column in (*left, *right) if column.name.lower() not in using)]
 
 
-def _source(query: exp.Select, name: str, tables: Tables, queries: _Queries) -> list[Output]:
+def _source(query: exp.Select, name: str, tables: Tables, queries: _Queries) -> list[OutputColumn]:
     for source, _ in _sources(query):
         if source.alias_or_name.lower() == name.lower():
             return _columns(source, tables, queries)
     raise _UnknownError
 
 
-def _columns(source: exp.Expr, tables: Tables, queries: _Queries) -> list[Output]:
+def _columns(source: exp.Expr, tables: Tables, queries: _Queries) -> list[OutputColumn]:
     alias = source.args.get("alias")
     match source:
         case exp.Table() if source.args.get("pivots") or source.args.get("sample"):
             raise _UnknownError
         case exp.Table() if not source.db and source.name.lower() in queries:
             inner = queries[source.name.lower()]
-            return _renamed([Output(column.name) for column in inner], alias)
+            return _renamed([OutputColumn(column.name) for column in inner], alias)
         case exp.Table():
             names = tables.get(TableName(source.db or "public", source.name))
             if names is None:
                 raise _UnknownError
-            return _renamed([Output(name) for name in names], alias)
+            return _renamed([OutputColumn(name) for name in names], alias)
         case exp.Subquery():
             inner = _outputs(source.this, tables, queries)
-            return _renamed([Output(column.name) for column in inner], alias)
+            return _renamed([OutputColumn(column.name) for column in inner], alias)
         case _:
             raise _UnknownError

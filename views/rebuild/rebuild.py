@@ -28,7 +28,7 @@ from replay.spark.session import session
 from replay.store.advancer import Advancer
 from replay.store.plan import Advance
 from replay.store.stops import Stops
-from views.base.config import RebuildSettings, Source
+from views.base.config import RebuildSettings, RowsSource
 from views.base.failure import RebuildError, explained, of_view
 from views.base.progress import Stages
 from views.generations.generation import Generation
@@ -119,7 +119,7 @@ class RebuildRun:
         """
         settings, names = self._run.settings, [spec.name for spec in specs]
         goes_back = settings.as_of is not None and not settings.stage
-        self._alone = goes_back or settings.source is Source.REFRESH
+        self._alone = goes_back or settings.source is RowsSource.REFRESH
         place = self._run.place
         self._run.moving = Moving(place, names, self._run.stop)
         patience = LockPatience.of(settings.runs.wait_seconds, self._run.stop)
@@ -251,7 +251,7 @@ class RebuildRun:
         """Return the generations from which views go on by changed rows."""
         settings = self._run.settings
         places = set()
-        for build in builds if settings.source is Source.REFRESH else ():
+        for build in builds if settings.source is RowsSource.REFRESH else ():
             stand = standing(self._run, self._forward, build)
             if isinstance(stand.prior, Prior) and needs_rows(build.spec, stand, plan.schemas):
                 places.add(stand.prior.position)

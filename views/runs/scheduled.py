@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.runtime.cron import Schedule
+from changelog.runtime.cron import CronSchedule
 from changelog.runtime.edge import tell
 from changelog.runtime.process.ended import wait_or_end
 from views.base.sections import Planned
@@ -63,7 +63,7 @@ def due_of(planned: Mapping[str, Planned]) -> list[Due]:
 
 def _due(name: str, planned: Planned) -> Due:
     where = f"schedule.{name}"
-    schedule = Schedule(planned.cron, zone=planned.timezone, where=where)
+    schedule = CronSchedule(planned.cron, zone=planned.timezone, where=where)
     try:
         words = tuple(shlex.split(planned.run))
     except ValueError as error:

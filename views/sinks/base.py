@@ -83,7 +83,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRow:
     """A row that a server refuses, and that a generation goes without."""
 
     id: str  # what it is called in the sink
@@ -224,12 +224,12 @@ class ChangeableSink(Sink, Protocol):
 class LeavingSink(Sink, Protocol):
     """A sink that can go without rows that its server refuses; each generation knows which."""
 
-    def left_out(self, generation: int) -> Sequence[Refused]:
+    def left_out(self, generation: int) -> Sequence[RefusedRow]:
         """Return the rows that a sealed generation goes without."""
         ...
 
 
-def left_out_of(sink: Sink, generation: int) -> Sequence[Refused]:
+def left_out_of(sink: Sink, generation: int) -> Sequence[RefusedRow]:
     """Return the rows that a sealed generation of any sink goes without."""
     return sink.left_out(generation) if isinstance(sink, LeavingSink) else ()
 

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import SinkError
-from views.sinks.base import Refused, UnavailableSinkError
+from views.sinks.base import RefusedRow, UnavailableSinkError
 from views.sinks.rendering import DOCUMENT, ID, rendered
 from views.sinks.unique import null_in_key
 
@@ -54,7 +54,7 @@ class Loaded:
     """The result of tasks that write rows."""
 
     rows: int  # how many
-    refused: tuple[Refused, ...]  # those that they went without
+    refused: tuple[RefusedRow, ...]  # those that they went without
 
 
 def load(
@@ -71,7 +71,7 @@ def load(
     written = counted(results)
     # A task that Spark ran twice has told of its rows once: its result was taken once.
     refusals = (refusal for result in results for refusal in json.loads(result.refused or "[]"))
-    return Loaded(written, tuple(Refused(*refusal) for refusal in refusals))
+    return Loaded(written, tuple(RefusedRow(*refusal) for refusal in refusals))
 
 
 def counted(results: Iterable[Row]) -> int:
@@ -97,7 +97,7 @@ def require_success(result: Row) -> None:
         raise kind(facts, hint=hint)
 
 
-def reported(write: Callable[[], int], refused: Sequence[Refused] = ()) -> pa.RecordBatch:
+def reported(write: Callable[[], int], refused: Sequence[RefusedRow] = ()) -> pa.RecordBatch:
     """Return a task's report, as `RESULT`: the number of rows written, or the error.
 
     `refused`: holds, afterwards, those that it went without.
@@ -126,7 +126,7 @@ def _task(
     writer: BatchWriter, key: tuple[str, ...]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
 
         def written() -> int:
             count = 0
@@ -173,7 +173,7 @@ def in_batches(
         yield batch
 
 
-def refused_of(refusal: Refusal, key: Sequence[str]) -> Refused:
+def refused_of(refusal: Refusal, key: Sequence[str]) -> RefusedRow:
     """Return the description of an entry that a server refuses.
 
     `refusal`: the entry, a JSON document by its id, and why. `key`: the columns of the key.
@@ -181,13 +181,13 @@ def refused_of(refusal: Refusal, key: Sequence[str]) -> Refused:
     name, text, reason = refusal
     row = json.loads(text)
     key_text = json.dumps({name: row[name] for name in key}, ensure_ascii=False)
-    return Refused(name, key_text, reason[:_REASON])
+    return RefusedRow(name, key_text, reason[:_REASON])
 
 
-def too_many(place: str, most: int, refused: Sequence[Refusal | Refused]) -> SinkError:
+def too_many(place: str, most: int, refused: Sequence[Refusal | RefusedRow]) -> SinkError:
     """Return the error of a server that refuses more rows than may be left out."""
     last = refused[-1]
-    name, reason = (last.id, last.reason) if isinstance(last, Refused) else (last[0], last[2])
+    name, reason = (last.id, last.reason) if isinstance(last, RefusedRow) else (last[0], last[2])
     return SinkError(
         f'{place} refuses more than {most} rows, such as "{name}": {reason}',
         hint="mend the view or its options; rebuild.most_refused_rows says how many may be",

@@ -39,7 +39,7 @@ from changelog.postgres.connection import Connection
 from changelog.runtime.findings import Findings, Level
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from changelog.sink.topics import TopicPlan, changes
 from changelog.source.connect.connect import connect
 from changelog.source.connect.open_transactions import prepared_transactions
@@ -240,7 +240,7 @@ class _Check:
 
     def _registry_alone(self) -> None:
         """Send the registry a request, to see whether it answers."""
-        with closing(Registry(self._settings.registry)) as registry:
+        with closing(SchemaRegistry(self._settings.registry)) as registry:
             registry.values("changelog")
 
     def _log(self, source: SourceFacts, system: SystemIdentity, log: LogFacts) -> None:

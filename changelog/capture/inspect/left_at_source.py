@@ -10,7 +10,7 @@ from contextlib import closing
 
 from psycopg2 import sql
 
-from changelog.capture.inspect.parts import Found, NotOurs, Part
+from changelog.capture.inspect.parts import Found, MadePart, NotOurs
 from changelog.config import Project
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect, source_errors
@@ -73,7 +73,7 @@ def _slot(connection: Connection, settings: Project, name: str) -> Iterator[Foun
         return
     kept = f", for which {status.retained_bytes or 0:,} bytes of WAL are kept"
     remove = _connected(settings.postgres, lambda source: _drop_slot(source, name))
-    yield Part(kind="slot", text=f'"{name}"{kept}', remove=remove, names=(name,))
+    yield MadePart(kind="slot", text=f'"{name}"{kept}', remove=remove, names=(name,))
 
 
 def _drop_slot(connection: Connection, name: str) -> None:
@@ -91,7 +91,7 @@ def _publication(connection: Connection, settings: Project, name: str) -> Iterat
     title = f'"{name}" of {len(facts.sent)} tables'
     statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
     remove = _running(settings, statement, f'cannot drop the publication "{name}"')
-    yield Part(kind="publication", text=title, remove=remove, names=(name,))
+    yield MadePart(kind="publication", text=title, remove=remove, names=(name,))
 
 
 def _why_not_ours(facts: PublicationFacts, settings: Project) -> str:
@@ -123,7 +123,7 @@ def _schema(connection: Connection, settings: Project) -> Iterator[Found]:
             yield NotOurs(kind, f"{title}: the slots {', '.join(neighbours)} may need it too")
         elif is_there:
             where = settings.primary or settings.postgres
-            yield Part(kind=kind, text=title, remove=_connected(where, remove))
+            yield MadePart(kind=kind, text=title, remove=_connected(where, remove))
 
 
 def _heartbeat(settings: Project, others: int) -> Found:
@@ -131,9 +131,9 @@ def _heartbeat(settings: Project, others: int) -> Found:
     if others:
         own = sql.SQL(_OWN_BEAT.replace("%s", "{}")).format(sql.Literal(settings.slot))
         title = f"its row in {title}, which others have too"
-        return Part(kind="heartbeat", text=title, remove=_running(settings, own, failure))
+        return MadePart(kind="heartbeat", text=title, remove=_running(settings, own, failure))
     drop = sql.SQL(_DROP_HEARTBEAT + DROP_IF_EMPTY)
-    return Part(kind="heartbeat", text=title, remove=_running(settings, drop, failure))
+    return MadePart(kind="heartbeat", text=title, remove=_running(settings, drop, failure))
 
 
 def _running(settings: Project, statement: sql.Composable, failure: str) -> Callable[[], None]:

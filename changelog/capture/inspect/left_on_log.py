@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
-from changelog.capture.inspect.parts import Found, NotOurs, Part
+from changelog.capture.inspect.parts import Found, MadePart, NotOurs
 from changelog.config import Project
 from changelog.contract.log.topic import (
     ddl_topic,
@@ -28,7 +28,7 @@ from changelog.kafka.cluster import describe
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.sink.by_hand import delete_topics
 from changelog.sink.frontier import FrontierLog
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 
 _SUBJECT = re.compile(rb"[a-zA-Z0-9._-]+-(?:key|value)#[0-9a-f]{16}")
 """The key of a record of capture's own topic of schemas."""
@@ -72,7 +72,7 @@ def _topics(settings: Project, here: list[str], topics: _Topics) -> Iterator[Fou
     if here:
         remove = partial(delete_topics, settings.kafka, here)
         title = f"{len(here)}: {', '.join(here)}"
-        yield Part(kind="topics", text=title, remove=remove, names=tuple(here))
+        yield MadePart(kind="topics", text=title, remove=remove, names=tuple(here))
 
 
 def _frontiers(settings: Project, topic: str, topics: _Topics) -> Found:
@@ -80,24 +80,24 @@ def _frontiers(settings: Project, topic: str, topics: _Topics) -> Found:
         return NotOurs("frontiers", f"{topic}: it has those of {', '.join(topics.slots)} too")
     remove = partial(delete_topics, settings.kafka, [topic])
     title = f"{topic}, which tells what else there is"
-    return Part(kind="frontiers", text=title, remove=remove, names=(topic,))
+    return MadePart(kind="frontiers", text=title, remove=remove, names=(topic,))
 
 
 def _subjects(settings: Project, topics: list[str]) -> Iterator[Found]:
     if not settings.registry.url or not topics:
         return
-    with closing(Registry(settings.registry)) as registry:
+    with closing(SchemaRegistry(settings.registry)) as registry:
         named = registry.present(f"{topic}-{part}" for topic in topics for part in ("key", "value"))
     if not named:
         return
 
     def remove() -> None:
-        with closing(Registry(settings.registry)) as registry:
+        with closing(SchemaRegistry(settings.registry)) as registry:
             for name in named:
                 registry.remove(name)
 
     title = f"{len(named)}: {', '.join(named)}"
-    yield Part(kind="subjects", text=title, remove=remove, names=tuple(named))
+    yield MadePart(kind="subjects", text=title, remove=remove, names=tuple(named))
 
 
 def _named(settings: Project, frontiers: str) -> _Topics:

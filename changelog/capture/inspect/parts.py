@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class MadePart:
     """Something that a capture, or a rebuild, has made."""
 
     kind: str  # what it is: `slot`, `publication`, `topics`, …
@@ -28,4 +28,4 @@ class NotOurs:
     text: str  # what it is, and why it stays
 
 
-Found = Part | NotOurs
+Found = MadePart | NotOurs

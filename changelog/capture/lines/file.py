@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from changelog.capture.lines.line import Begin, Place, begin_of, is_mark, place_of
+from changelog.capture.lines.line import ChangePlace, FileBegin, begin_of, is_mark, place_of
 from changelog.contract.base.errors import ChangelogError, CorruptRecordError, LogError
 from changelog.contract.base.lsn import Lsn
-from changelog.runtime.terminal import Output
+from changelog.runtime.terminal import FileOutput
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
     """State of the file that an earlier run wrote."""
 
-    begin: Begin | None  # its first line, None for an empty file
+    begin: FileBegin | None  # its first line, None for an empty file
     is_copied: bool = False  # whether the rows of the snapshot are all there
     # up to where PostgreSQL may have been told to forget
     at: Lsn = Lsn(0)  # noqa: RUF009 - immutable
     # of the last line
-    last: Place = Place(Lsn(0), -1)  # noqa: RUF009 - immutable
+    last: ChangePlace = ChangePlace(Lsn(0), -1)  # noqa: RUF009 - immutable
 
 
 class LineFile:
@@ -33,7 +33,7 @@ class LineFile:
     def __init__(self, path: Path, descriptor: int, *, is_made: bool) -> None:
         """Take a file that is open and locked, and that was perhaps made for this."""
         self._path, self._descriptor, self._is_made = path, descriptor, is_made
-        self._output = Output(descriptor, f'the file "{path}"')
+        self._output = FileOutput(descriptor, f'the file "{path}"')
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -72,7 +72,7 @@ class LineFile:
             with mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) as content:
                 first = content.find(b"\n") + 1
                 # One that begins as ours, and has no end, is a first line that was cut off.
-                if not (first or Begin.OPENS.startswith(content[: len(Begin.OPENS)])):
+                if not (first or FileBegin.OPENS.startswith(content[: len(FileBegin.OPENS)])):
                     raise CorruptRecordError('the first line is no "begin"')
                 end = content.rfind(b"\n") + 1
                 state = _file_state(content, end) if end else FileState(None)
@@ -118,7 +118,7 @@ class LineFile:
 
 def _file_state(content: mmap.mmap, end: int) -> FileState:
     begin = begin_of(content[: content.find(b"\n")])
-    last: Place | None = None
+    last: ChangePlace | None = None
     while end > 0:
         start = content.rfind(b"\n", 0, end - 1) + 1
         line = content[start : end - 1]
@@ -135,7 +135,7 @@ class Stdout:
 
     def __init__(self, descriptor: int = 1) -> None:
         """Take the descriptor."""
-        self._output = Output(descriptor)
+        self._output = FileOutput(descriptor)
 
     def write(self, raw: bytes) -> None:
         """Write lines at once.

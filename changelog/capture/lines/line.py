@@ -30,7 +30,7 @@ from changelog.contract.rows.relation import UNCHANGED, KeyRow, Row
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Place(NamedTuple):
+class ChangePlace(NamedTuple):
     """Place of a change: its commit and its number in that transaction."""
 
     lsn: Lsn
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class FileBegin:
     """The first line of a file of changes."""
 
     OPENS: ClassVar[bytes] = b'{"op":"begin"'
@@ -79,7 +79,7 @@ def is_mark(line: bytes, op: str) -> bool:
     return line.startswith(b'{"op":"%s"' % op.encode())
 
 
-def begin_of(line: bytes) -> Begin:
+def begin_of(line: bytes) -> FileBegin:
     """Read the first line.
 
     Raises CorruptRecordError: it is another one.
@@ -93,12 +93,12 @@ def begin_of(line: bytes) -> Begin:
             str(members["system_id"]),
             Lsn.parse(members["lsn"]),
         )
-        return Begin(slot, system, lsn, tuple(map(str, members["tables"])))
+        return FileBegin(slot, system, lsn, tuple(map(str, members["tables"])))
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptRecordError('the first line is no "begin"') from error
 
 
-def place_of(line: bytes) -> Place:
+def place_of(line: bytes) -> ChangePlace:
     """Return the place of a change; a mark's is after all that commits before its LSN.
 
     Raises CorruptRecordError: the line is none of ours.
@@ -107,7 +107,7 @@ def place_of(line: bytes) -> Place:
     try:
         sequence = int(members.get("sequence", -1))
         # One truncation of several tables has one place: it is written again as a whole.
-        return Place(Lsn.parse(members["lsn"]), sequence - (members["op"] == "t"))
+        return ChangePlace(Lsn.parse(members["lsn"]), sequence - (members["op"] == "t"))
     except (LookupError, TypeError, ValueError) as error:
         raise CorruptRecordError("a line has no place in the WAL") from error
 
@@ -122,7 +122,7 @@ def _read(line: bytes) -> dict[str, Any]:
     return members
 
 
-class Lines(Protocol):
+class LineWriter(Protocol):
     """Writes the lines of one version of a table."""
 
     def read(self, row: Row, key: KeyRow, lsn: Lsn, ts_us: int, /) -> bytes:
@@ -131,7 +131,7 @@ class Lines(Protocol):
         Raises EncodeError: a value has no exact form; names table and column.
         """
 
-    def change(self, change: Change, place: Place, ts_us: int, xid: int, /) -> bytes:
+    def change(self, change: Change, place: ChangePlace, ts_us: int, xid: int, /) -> bytes:
         """Return the line of a change; of an update the value that was not sent is left out.
 
         Raises EncodeError: a value has no exact form; names table and column.
@@ -150,11 +150,11 @@ class FlatEncoder:
         self._where = f'"schema":{quoted(name.schema)},"table":{quoted(name.table)}'
 
     def read(self, row: Row, _key: KeyRow, lsn: Lsn, ts_us: int) -> bytes:
-        """Return the line of a row of the snapshot; see `Lines`."""
+        """Return the line of a row of the snapshot; see `LineWriter`."""
         return self._line(Op.READ, lsn, ts_us, self._new(row))
 
-    def change(self, change: Change, place: Place, ts_us: int, _xid: int) -> bytes:
-        """Return the line of a change; see `Lines`. An update that moves a row is one event."""
+    def change(self, change: Change, place: ChangePlace, ts_us: int, _xid: int) -> bytes:
+        """Return the line of a change; a key change is one event; see `LineWriter`."""
         match change:
             case Insert(row=row):
                 op, members = Op.CREATE, self._new(row)
@@ -197,9 +197,11 @@ class LineEncoder:
 
         Raises EncodeError: a value has no exact form; names table and column.
         """
-        return self._line("r", Place(lsn, -1), ts_us, None, [*self._key(key), self._after(row)])
+        return self._line(
+            "r", ChangePlace(lsn, -1), ts_us, None, [*self._key(key), self._after(row)]
+        )
 
-    def change(self, change: Change, place: Place, ts_us: int, xid: int) -> bytes:
+    def change(self, change: Change, place: ChangePlace, ts_us: int, xid: int) -> bytes:
         """Return the line of a change; of an update the value that was not sent is left out.
 
         Raises EncodeError: a value has no exact form; names table and column.
@@ -221,7 +223,7 @@ class LineEncoder:
         return self._line(op, place, ts_us, xid, members)
 
     def _line(
-        self, op: str, place: Place, ts_us: int, xid: int | None, members: Sequence[str]
+        self, op: str, place: ChangePlace, ts_us: int, xid: int | None, members: Sequence[str]
     ) -> bytes:
         moment = (_START + timedelta(microseconds=ts_us)).isoformat(timespec="microseconds")
         head = [f'"op":"{op}"', self._where, f'"lsn":"{place.lsn}"']

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from changelog.capture.lines.file import FileState
 from changelog.capture.lines.line import (
-    Begin,
+    ChangePlace,
+    FileBegin,
     FlatEncoder,
     LineEncoder,
-    Lines,
-    Place,
+    LineWriter,
     at,
     copied,
 )
@@ -74,7 +74,7 @@ def own_name(slot: str, *, temporary: bool) -> str:
     return copies if temporary else lasting
 
 
-class Target(Protocol):
+class LineTarget(Protocol):
     """Receiver of the lines."""
 
     def write(self, raw: bytes) -> None:
@@ -109,7 +109,7 @@ class LineRun:
     def __init__(
         self,
         settings: Project,
-        target: Target,
+        target: LineTarget,
         look: Callable[[], FileState] | None,
         *,
         temporary: bool,
@@ -131,7 +131,7 @@ class LineRun:
             self._slot = settings.slot
         else:
             self._slot = own_name(settings.slot, temporary=temporary)
-        self._last = Place(Lsn(0), -1)
+        self._last = ChangePlace(Lsn(0), -1)
         self._begun = False
         self.report = LineReport()
 
@@ -185,7 +185,7 @@ class LineRun:
             )
         )
         log.info("streaming from %s", start, extra={"lsn": str(start)})
-        lines = _Lines(
+        lines = _AttemptLines(
             source,
             stream,
             start,
@@ -272,12 +272,12 @@ class LineRun:
         log.info('slot "%s" was made by others: changes alone, no rows of a snapshot', self._slot)
         if self._read_state is not None:
             self._clear()
-            begin = Begin(self._slot, source.system_id, start, ())
+            begin = FileBegin(self._slot, source.system_id, start, ())
             self._target.write(begin.line() + copied(start))
             self._target.settle()
         return start
 
-    def _go_on_behind(self, last: Place) -> None:
+    def _go_on_behind(self, last: ChangePlace) -> None:
         self._last = max(self._last, last)
 
     def _fresh(self, source: LineSource, stack: ExitStack) -> tuple[Lsn, ExportedSnapshot | None]:
@@ -286,9 +286,9 @@ class LineRun:
         snapshot = source.snapshot(name, self._stop)
         stack.callback(snapshot.close)
         start = snapshot.consistent_point
-        lines = _Batch(self._target)
+        lines = _LineBatch(self._target)
         tables = [] if self._settings.capture.skip_snapshot else map(str, source.relations)
-        self._mark(lines, Begin(self._slot, source.system_id, start, tuple(tables)).line())
+        self._mark(lines, FileBegin(self._slot, source.system_id, start, tuple(tables)).line())
         if not self._settings.capture.skip_snapshot:
             self._copy(source, snapshot, lines)
         lines.flush()
@@ -301,11 +301,11 @@ class LineRun:
         self._target.settle()
         return start, snapshot if self._temporary else None
 
-    def _mark(self, lines: _Batch, mark: bytes) -> None:
+    def _mark(self, lines: _LineBatch, mark: bytes) -> None:
         if not self._flat:
             lines.add(mark)
 
-    def _copy(self, source: LineSource, snapshot: ExportedSnapshot, lines: _Batch) -> None:
+    def _copy(self, source: LineSource, snapshot: ExportedSnapshot, lines: _LineBatch) -> None:
         encoder = FlatEncoder if self._flat else LineEncoder
         encoders = {
             name: encoder(source.rules.shape(relation))
@@ -371,10 +371,10 @@ def _taken_back(source: LineSource) -> Iterator[None]:
         raise
 
 
-class _Batch:
+class _LineBatch:
     """Collects lines, and writes them together."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LineTarget) -> None:
         self._target = target
         self._lines: list[bytes] = []
         self._size = 0
@@ -392,7 +392,7 @@ class _Batch:
             self._target.write(raw)
 
 
-class _Lines:
+class _AttemptLines:
     """The stream of one attempt."""
 
     def __init__(
@@ -400,18 +400,18 @@ class _Lines:
         source: LineSource,
         stream: ReplicationStream,
         start: Lsn,
-        target: Target,
+        target: LineTarget,
         *,
         report: LineReport,
-        last: Place,
+        last: ChangePlace,
         flat: bool,
     ) -> None:
         self._source, self._stream, self._target = source, stream, target
         self._report, self._last, self._flat = report, last, flat
         self._progress = Progress(start)
         self._assembler = Assembler(source.catalogue.resolver(source.relations.values()))
-        self._batch = _Batch(target)
-        self._encoders: dict[int, tuple[Relation, Lines]] = {}
+        self._batch = _LineBatch(target)
+        self._encoders: dict[int, tuple[Relation, LineWriter]] = {}
         self._began = Began(Lsn(0), 0, 0)
         self._at, self._at_due = start, 0.0
         self._has_news = False
@@ -445,7 +445,7 @@ class _Lines:
     def _take(self, event: Event) -> None:
         match event:
             case Changed(change=change, sequence=sequence):
-                place = Place(self._began.commit_lsn, sequence)
+                place = ChangePlace(self._began.commit_lsn, sequence)
                 if place <= self._last:
                     return
                 line = self._encoder(change.relation).change(
@@ -463,7 +463,7 @@ class _Lines:
                 if not inside:
                     self._progress.idle_until(lsn)
 
-    def _encoder(self, relation: Relation) -> Lines:
+    def _encoder(self, relation: Relation) -> LineWriter:
         entry = self._encoders.get(relation.oid)
         if entry is None or entry[0] is not relation:
             encoder = FlatEncoder if self._flat else LineEncoder

@@ -10,7 +10,7 @@ from changelog.capture.rows.groups import TableGroups
 from changelog.capture.rows.shape import Hashing, Masking, Redacting, RowShape
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers, is_wild
-from changelog.contract.forms.event import LABELS, NOWHERE, Origin
+from changelog.contract.forms.event import LABELS, NOWHERE, EventOrigin
 from changelog.contract.log.form import Envelope
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.scope import HASH, MASKS, OPERATIONS, WHOLE, Scope
@@ -41,7 +41,7 @@ class CaptureRules:
         self._origin = NOWHERE
         if self.form.envelope is Envelope.NESTED:
             name = capture.topic_prefix or capture.slot
-            self._origin = Origin(version("changelog-store"), name, database)
+            self._origin = EventOrigin(version("changelog-store"), name, database)
         self._dropped = [ColumnPattern.parse(text) for text in capture.drop_columns]
         self._masked = [(ColumnPattern.parse(text), how) for text, how in capture.mask.items()]
         self._indexed = [TablePattern.parse(text) for text in capture.key_index]

@@ -21,10 +21,10 @@ from changelog.contract.forms.event import (
     NOWHERE,
     Event,
     EventEncoder,
+    EventOrigin,
     FlatDocuments,
     LabelledDocuments,
     NestedDocuments,
-    Origin,
     Stamp,
 )
 from changelog.contract.forms.event_record import (
@@ -78,7 +78,7 @@ class RowShape:
     places: tuple[int, ...]  # which of its columns are written, in their order
     masks: tuple[Masking | None, ...]  # how each of those is masked; None is as it stands
     form: Form = PLAIN  # of the records
-    origin: Origin = NOWHERE  # what values tell of their source, where they are changes
+    origin: EventOrigin = NOWHERE  # what values tell of their source, where they are changes
 
     @property
     def is_whole(self) -> bool:

@@ -23,7 +23,7 @@ from changelog.contract.forms.event import EventEncoder
 from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import PLAIN, Output
 from changelog.contract.rows.codec import SchemaIds, key_prefix
-from changelog.contract.rows.evolution import Version, alive, marked, type_fits, version_at
+from changelog.contract.rows.evolution import SchemaVersion, alive, marked, type_fits, version_at
 from changelog.contract.rows.missing import avro_default
 from changelog.contract.rows.relation import Field, Relation, TableName
 from changelog.contract.rows.schema import LoggedSchema, key_schema
@@ -64,7 +64,7 @@ class SchemaStore(Protocol):
     def check_value(self, topic: str, schema: str, *, fresh: bool = False) -> None:
         """Check that a topic's value schema would be taken; registers nothing."""
 
-    def values(self, topic: str) -> Sequence[Version]:
+    def values(self, topic: str) -> Sequence[SchemaVersion]:
         """Return the versions of a topic's value schema, the oldest first."""
 
 
@@ -227,7 +227,7 @@ class CapturedTables:
         return relation, SchemaIds(key=key, value=value)
 
     def _next(
-        self, relation: Relation, versions: Sequence[Version], version: Version
+        self, relation: Relation, versions: Sequence[SchemaVersion], version: SchemaVersion
     ) -> tuple[Relation, bool]:
         """Return a version of a table, with defaults, and whether the one before it is the same."""
         logged = read_value_schema(version.text)

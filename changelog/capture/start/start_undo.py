@@ -135,9 +135,9 @@ class StartUndo:
     def _remove_subjects(self, settings: Project) -> str:
         names = _present(settings, self._subjects)
         if names:
-            from changelog.sink.registry import Registry  # noqa: PLC0415 - a third of a start
+            from changelog.sink.registry import SchemaRegistry  # noqa: PLC0415 - a third of a start
 
-            with closing(Registry(settings.registry)) as registry:
+            with closing(SchemaRegistry(settings.registry)) as registry:
                 for name in names:
                     registry.remove(name)
         return f"subjects {', '.join(names)}" if names else ""
@@ -152,9 +152,9 @@ def _absent(settings: Project, topics: Sequence[str]) -> list[str]:
 def _present(settings: Project, subjects: Sequence[str]) -> list[str]:
     if not subjects or settings.capture.form.output is not Output.AVRO:
         return []
-    from changelog.sink.registry import Registry  # noqa: PLC0415 - a third of a start
+    from changelog.sink.registry import SchemaRegistry  # noqa: PLC0415 - a third of a start
 
-    with closing(Registry(settings.registry)) as registry:
+    with closing(SchemaRegistry(settings.registry)) as registry:
         return registry.present(subjects)
 
 

@@ -22,7 +22,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.sink.topics import FRONTIER_SETTINGS, TopicPlan, plan_topics, say_unlike
 
 if TYPE_CHECKING:
-    from changelog.sink.registry import Registry
+    from changelog.sink.registry import SchemaRegistry
     from changelog.sink.schema_topic import SchemaTopic
 
 
@@ -78,13 +78,13 @@ def topic_plans(
     )
 
 
-def schemas_of(settings: Project, frontiers: FrontierLog) -> Registry | SchemaTopic:
+def schemas_of(settings: Project, frontiers: FrontierLog) -> SchemaRegistry | SchemaTopic:
     """Return the store of schemas: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
         # A third of all that a start loads, and needed when the other servers have answered.
-        from changelog.sink.registry import Registry  # noqa: PLC0415
+        from changelog.sink.registry import SchemaRegistry  # noqa: PLC0415
 
-        return Registry(settings.registry)
+        return SchemaRegistry(settings.registry)
     from changelog.sink.schema_topic import SchemaTopic  # noqa: PLC0415
 
     topic = schema_topic(settings.capture.topic_prefix)

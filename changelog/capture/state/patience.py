@@ -26,7 +26,7 @@ from changelog.contract.base.secret import redacted
 from changelog.source.connect.connect import connect
 from changelog.source.connect.system import sender_timeout_s
 from changelog.source.stream.slot import SlotBusyError
-from changelog.source.stream.slot_reader import Pulse, SlotReader, slot_reader
+from changelog.source.stream.slot_reader import ReaderPulse, SlotReader, slot_reader
 
 log = logging.getLogger("changelog.capture")
 
@@ -95,7 +95,7 @@ def wait_for_slot(settings: Project, limit_s: float | None, stop: Callable[[], b
             limit_s = (sender_timeout_s(connection) or WAIT_S) + MARGIN_S
         deadline, is_told = time.monotonic() + limit_s, False
         for slot in settings.capture.slots:
-            pulse = Pulse()
+            pulse = ReaderPulse()
             while not stop():
                 reader = slot_reader(connection, slot)
                 if reader is None:

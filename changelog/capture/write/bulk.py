@@ -58,7 +58,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _TopicRun:
     """The records of one topic: from one of them up to an end, and how many are left out."""
 
     topic: str
@@ -127,7 +127,7 @@ class BulkWriter:
             xids=xids,
         )
 
-    def _write(self, run: _Run) -> None:
+    def _write(self, run: _TopicRun) -> None:
         for first in range(run.first, run.end, PIECE):
             end = min(first + PIECE, run.end)
             self.producer.produce_records(run.topic, self._records, first, end)
@@ -135,8 +135,8 @@ class BulkWriter:
 
     def _encoded(
         self, messages: Texts, changes: Counter[TableOp], sizes: Counter[TableOp]
-    ) -> list[_Run]:
-        runs: list[_Run] = []
+    ) -> list[_TopicRun]:
+        runs: list[_TopicRun] = []
         run = self._run
         for seen in run.relations():
             if self.assembler.is_deaf(seen.oid, Lsn(run.row(seen.last).lsn)):
@@ -157,7 +157,7 @@ class BulkWriter:
             left_out = 0
             if written is not None:
                 left_out = self._records.leave_out_written(start, written)
-            runs.append(_Run(topic, start, len(self._records), left_out))
+            runs.append(_TopicRun(topic, start, len(self._records), left_out))
             for letter, rows, size in self._records.take_counts():
                 op = _OPS[letter]
                 changes[relation.name, op] += rows

@@ -31,7 +31,7 @@ class Sessions(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AdditionPlace:
     """Where an addition stands."""
 
     folder: Path  # of the project, as the command was given it
@@ -66,15 +66,15 @@ class Addition(Protocol):
         ...
 
 
-def additions(place: Place) -> list[Addition]:
+def additions(place: AdditionPlace) -> list[Addition]:
     """Return the routes and pages that later packages add."""
     return [make(place) for name in joined(GROUP) if (make := _loaded(name)) is not None]
 
 
-def _loaded(entry: Joined) -> Callable[[Place], Addition] | None:
+def _loaded(entry: Joined) -> Callable[[AdditionPlace], Addition] | None:
     """Import the factory of an addition; print a line and return None if its extra is missing."""
     try:
-        addition: Callable[[Place], Addition] = entry.load()
+        addition: Callable[[AdditionPlace], Addition] = entry.load()
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if not isinstance(missing, MissingExtraError):

@@ -24,7 +24,7 @@ STALLED_MS = 60_000
 sent then is let go with it: asyncio would hold it until the peer takes it, or for ever."""
 
 
-class Server(uvicorn.Server):
+class RestServer(uvicorn.Server):
     """A server that ends the streams of its additions once it is asked to end."""
 
     def __init__(self, config: uvicorn.Config, beside: Sequence[Addition]) -> None:

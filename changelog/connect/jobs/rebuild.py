@@ -18,7 +18,7 @@ from changelog.connect.jobs.children import ChildError, ExitResult, run_child
 from changelog.connect.rules.rebuilds import RebuildJob
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.secret import redacted
-from changelog.runtime.cron import Schedule
+from changelog.runtime.cron import CronSchedule
 
 _MOST_SHOWN = 200_000
 """Of what a run says, in characters: the state of a task is a record on a topic."""
@@ -50,7 +50,7 @@ def run_rebuild(
         _once(folder, job, stop, telling)
         stop.wait()
         return
-    schedule = Schedule(job.cron, zone="UTC", where="schedule")
+    schedule = CronSchedule(job.cron, zone="UTC", where="schedule")
     while not _stopped_before(schedule.after(datetime.now(UTC)), stop):
         ended = _rebuilt(folder, job, stop)
         if not ended.stopped:

@@ -15,41 +15,41 @@ from zlib import crc32
 
 from psycopg2 import extensions, sql
 
-from changelog.connect.postgres.tables import Table, names_sql
-from changelog.connect.rules.records.events import Delete, Insert, Move, Operation
+from changelog.connect.postgres.tables import SinkTable, names_sql
+from changelog.connect.rules.records.events import DeleteRow, InsertRow, Move, Operation
 from changelog.connect.rules.records.forms import document, lines, needs_lines, same
 from changelog.connect.rules.records.reading import BadRecordError
-from changelog.connect.rules.settings import Mode
+from changelog.connect.rules.settings import WriteMode
 
 Row = Mapping[str, Any]
 _FEW = 20  # so many rows are sooner sent as JSON: one statement
 
 
 def execute(
-    cursor: extensions.cursor, table: Table, operations: Sequence[Operation], mode: Mode
+    cursor: extensions.cursor, table: SinkTable, operations: Sequence[Operation], mode: WriteMode
 ) -> None:
     """Execute operations.
 
     Raises BadRecordError: one of them does not fit the table. psycopg2.Error: PostgreSQL refuses.
     """
-    if not table.merges and not all(isinstance(operation, Insert) for operation in operations):
+    if not table.merges and not all(isinstance(operation, InsertRow) for operation in operations):
         # What stands for ON CONFLICT looks first and writes then, so nobody may write between.
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table.name))
-    if mode is not Mode.INSERT:
+    if mode is not WriteMode.INSERT:
         _by_key(cursor, table, operations, mode)
         return
-    for is_new, some in groupby(operations, lambda operation: isinstance(operation, Insert)):
+    for is_new, some in groupby(operations, lambda operation: isinstance(operation, InsertRow)):
         if not is_new:  # updates and deletes beside rows that are appended
-            _by_key(cursor, table, list(some), Mode.UPSERT)
+            _by_key(cursor, table, list(some), WriteMode.UPSERT)
             continue
         for names, rows in _runs(
-            [operation.row for operation in some if isinstance(operation, Insert)]
+            [operation.row for operation in some if isinstance(operation, InsertRow)]
         ):
             _append(cursor, table, names, rows)
 
 
 def _by_key(
-    cursor: extensions.cursor, table: Table, operations: Sequence[Operation], mode: Mode
+    cursor: extensions.cursor, table: SinkTable, operations: Sequence[Operation], mode: WriteMode
 ) -> None:
     if not table.keys:
         raise BadRecordError(f"table {table.text} has no primary key, and pk.fields names none")
@@ -66,7 +66,7 @@ def _by_key(
             _write(cursor, table, names, some, mode)
 
 
-def _move(cursor: extensions.cursor, table: Table, move: Move) -> bool:
+def _move(cursor: extensions.cursor, table: SinkTable, move: Move) -> bool:
     """Change the key of a row where it stands; return whether the row was there.
 
     Deleted and written again it would lose what the record leaves out, such as values that
@@ -99,7 +99,7 @@ def _move(cursor: extensions.cursor, table: Table, move: Move) -> bool:
 
 
 def _folded(
-    table: Table, operations: Sequence[Operation]
+    table: SinkTable, operations: Sequence[Operation]
 ) -> Iterator[tuple[list[Row], list[Row]] | Move]:
     """Return the rows to delete and then to write, one a key; a key that moves goes alone.
 
@@ -115,8 +115,8 @@ def _folded(
             deleted, rows = {}, {}
             yield operation
             continue
-        is_delete = isinstance(operation, Delete)
-        row = operation.key if isinstance(operation, Delete) else operation.row
+        is_delete = isinstance(operation, DeleteRow)
+        row = operation.key if isinstance(operation, DeleteRow) else operation.row
         try:
             key = tuple([same(kind, row[name]) for name, kind in kinds])
         except KeyError:
@@ -137,7 +137,7 @@ def _folded(
 
 
 def _append(
-    cursor: extensions.cursor, table: Table, names: tuple[str, ...], rows: Sequence[Row]
+    cursor: extensions.cursor, table: SinkTable, names: tuple[str, ...], rows: Sequence[Row]
 ) -> None:
     raw = _lines(table, names, rows)
     if raw is not None:
@@ -151,11 +151,15 @@ def _append(
 
 
 def _write(
-    cursor: extensions.cursor, table: Table, names: tuple[str, ...], rows: Sequence[Row], mode: Mode
+    cursor: extensions.cursor,
+    table: SinkTable,
+    names: tuple[str, ...],
+    rows: Sequence[Row],
+    mode: WriteMode,
 ) -> None:
     """Write rows by their keys, all of which have the same columns."""
     changed = [name for name in names if name not in table.keys]
-    if mode is Mode.UPDATE and not changed:
+    if mode is WriteMode.UPDATE and not changed:
         return
     raw = _lines(table, names, rows) if table.stages else None
     if raw is None:
@@ -163,7 +167,7 @@ def _write(
     else:
         source = _staging(cursor, table)
         _copy(cursor, source, names, raw)
-    if mode is Mode.UPDATE:
+    if mode is WriteMode.UPDATE:
         cursor.execute(_update(table, changed, source))
     elif table.merges:
         cursor.execute(_upsert(table, names, changed, source))
@@ -174,7 +178,7 @@ def _write(
 
 
 def _upsert(
-    table: Table, names: Sequence[str], changed: Sequence[str], source: sql.Composable
+    table: SinkTable, names: Sequence[str], changed: Sequence[str], source: sql.Composable
 ) -> sql.Composable:
     update = sql.SQL(", ").join(
         sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in changed
@@ -186,7 +190,7 @@ def _upsert(
     ) + (sql.SQL("UPDATE SET ") + update if changed else sql.SQL("NOTHING"))
 
 
-def _add(table: Table, names: Sequence[str], source: sql.Composable) -> sql.Composable:
+def _add(table: SinkTable, names: Sequence[str], source: sql.Composable) -> sql.Composable:
     return sql.SQL(
         "INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} AS new "
         "WHERE NOT EXISTS (SELECT 1 FROM {table} AS old WHERE {same})"
@@ -195,7 +199,7 @@ def _add(table: Table, names: Sequence[str], source: sql.Composable) -> sql.Comp
     )
 
 
-def _update(table: Table, changed: Sequence[str], source: sql.Composable) -> sql.Composable:
+def _update(table: SinkTable, changed: Sequence[str], source: sql.Composable) -> sql.Composable:
     return sql.SQL("UPDATE {table} AS old SET {set} FROM {source} AS new WHERE {same}").format(
         table=table.name,
         source=source,
@@ -206,7 +210,7 @@ def _update(table: Table, changed: Sequence[str], source: sql.Composable) -> sql
     )
 
 
-def _delete(cursor: extensions.cursor, table: Table, keys: Sequence[Row]) -> None:
+def _delete(cursor: extensions.cursor, table: SinkTable, keys: Sequence[Row]) -> None:
     picked = [{name: key[name] for name in table.keys} for key in keys]
     cursor.execute(
         sql.SQL("DELETE FROM {table} AS old USING {source} AS gone WHERE {same}").format(
@@ -215,7 +219,7 @@ def _delete(cursor: extensions.cursor, table: Table, keys: Sequence[Row]) -> Non
     )
 
 
-def _rows_sql(table: Table, rows: Sequence[Row]) -> sql.Composable:
+def _rows_sql(table: SinkTable, rows: Sequence[Row]) -> sql.Composable:
     """Return rows as a source for a FROM clause.
 
     The rows are a literal and no parameter: psycopg2 reads each `%` of a statement with parameters
@@ -232,7 +236,7 @@ def _same_key(keys: Iterable[str], other: str) -> sql.Composable:
     )
 
 
-def _lines(table: Table, names: Sequence[str], rows: Sequence[Row]) -> bytes | None:
+def _lines(table: SinkTable, names: Sequence[str], rows: Sequence[Row]) -> bytes | None:
     if not table.copies or (len(rows) < _FEW and not needs_lines(table.types, rows)):
         return None
     return lines(table.types, names, rows, table.text)
@@ -245,7 +249,7 @@ def _copy(
     cursor.copy_expert(statement, io.BytesIO(raw), 1 << 20)
 
 
-def _staging(cursor: extensions.cursor, table: Table) -> sql.Composable:
+def _staging(cursor: extensions.cursor, table: SinkTable) -> sql.Composable:
     """Return an empty table of the session's own with the columns of a table as they are.
 
     A rollback may have taken it away, so that it is looked for each time.

@@ -11,7 +11,7 @@ import psycopg2
 from psycopg2 import errorcodes, extensions
 
 from changelog.connect.rules.addresses import alone
-from changelog.connect.rules.settings import SinkSettings
+from changelog.connect.rules.settings import SinkConnectorSettings
 from changelog.contract.base.errors import SinkError, UnavailableError
 from changelog.postgres.connection import DEFAULTS, opened, parts_of
 from changelog.postgres.errors import is_busy, is_lost, why_not_opened, without_secrets
@@ -24,7 +24,7 @@ _OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class DatabaseAddress:
     """Address of a database, and its name in messages."""
 
     url: str = field(repr=False)  # libpq's connection string
@@ -39,9 +39,9 @@ class Address:
     is_alone: bool = False
 
 
-def of_sink(settings: SinkSettings) -> Address:
+def of_sink(settings: SinkConnectorSettings) -> DatabaseAddress:
     """Return the address of a sink's database."""
-    return Address(
+    return DatabaseAddress(
         url=settings.url,
         user=settings.user,
         password=settings.password,
@@ -55,7 +55,7 @@ def of_sink(settings: SinkSettings) -> Address:
 class Session:
     """A connection; one thread at a time uses it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         """Connect.
 
         Raises:
@@ -102,7 +102,7 @@ class Session:
         return without_secrets(text, self._parameters)
 
 
-def _parameters(address: Address) -> dict[str, Any]:
+def _parameters(address: DatabaseAddress) -> dict[str, Any]:
     parts = parts_of(address.url, named=address.named, example="postgresql://host:5432/database")
     if address.is_alone:
         parts = alone(parts)

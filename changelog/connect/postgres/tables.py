@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2 import extensions, sql
 
-from changelog.connect.rules.settings import SinkSettings, name_parts
+from changelog.connect.rules.settings import SinkConnectorSettings, name_parts
 from changelog.contract.base.errors import ConfigurationError, SinkError
 
 CREATE_LOCK = 0x636F6E6E6563
@@ -40,7 +40,7 @@ _Row = tuple[str, str, bool, bool, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SinkTable:
     """A table of a sink's database."""
 
     name: sql.Composable  # as it is written in statements
@@ -62,13 +62,13 @@ def check_version(connection: extensions.connection) -> None:
         )
 
 
-class Tables:
+class SinkTables:
     """The tables of a connector, by topic."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkConnectorSettings) -> None:
         """Take the connector's settings; reads no table yet."""
         self._settings = settings
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, SinkTable] = {}
 
     def forget(self, topic: str) -> None:
         """Forget a table, so that its columns are read again."""
@@ -76,7 +76,7 @@ class Tables:
 
     def table(
         self, cursor: extensions.cursor, topic: str, columns: Mapping[str, str], keys: Iterable[str]
-    ) -> Table | None:
+    ) -> SinkTable | None:
         """Return the table of a topic, or None if it is missing and records do not say its columns.
 
         `columns` are those that records say they have, with their types in SQL; `keys` are for a
@@ -100,7 +100,7 @@ class Tables:
 
     def _looked_at(
         self, cursor: extensions.cursor, topic: str, types: Mapping[str, str], keys: tuple[str, ...]
-    ) -> Table | None:
+    ) -> SinkTable | None:
         name = _name(self._settings.table_of(topic))
         quoted = name.as_string(cursor)
         if self._settings.create and not _is_there(cursor, quoted):
@@ -118,7 +118,7 @@ class Tables:
 
     def _table(
         self, name: sql.Composable, quoted: str, rows: Sequence[_Row], *, merges: bool
-    ) -> Table:
+    ) -> SinkTable:
         if not rows:
             raise SinkError(f"there is no table {quoted}", hint="make it, or auto.create=true")
         types = {column: kind for column, kind, *_ in rows}
@@ -136,7 +136,7 @@ class Tables:
                 hint="pk.fields names the columns of a unique index",
             )
         copies = all(row[2] for row in rows)
-        return Table(name, quoted, types, keys, copies, rows[0][3], merges)
+        return SinkTable(name, quoted, types, keys, copies, rows[0][3], merges)
 
 
 def _rows(cursor: extensions.cursor, quoted: str) -> list[_Row]:

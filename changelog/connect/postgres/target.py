@@ -15,10 +15,10 @@ from psycopg2 import extensions
 from changelog.connect.postgres.places import Partition, Places
 from changelog.connect.postgres.rows import execute
 from changelog.connect.postgres.session import Session, is_of_a_row, of_sink
-from changelog.connect.postgres.tables import Tables, check_version
-from changelog.connect.rules.records.events import Delete, Operation
+from changelog.connect.postgres.tables import SinkTables, check_version
+from changelog.connect.rules.records.events import DeleteRow, Operation
 from changelog.connect.rules.records.reading import BadRecordError
-from changelog.connect.rules.settings import SinkSettings
+from changelog.connect.rules.settings import SinkConnectorSettings
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 
@@ -35,17 +35,17 @@ class WriteRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRecord:
     """A record that PostgreSQL or the table's columns do not take, and why."""
 
     place: tuple[str, int, int]
     reason: str
 
 
-class Target:
+class SinkDatabase:
     """A database, by one connection; one thread uses it."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkConnectorSettings) -> None:
         """Connect, and make the table of places where it is missing.
 
         Raises:
@@ -54,7 +54,7 @@ class Target:
             ConfigurationError: the address cannot be used.
         """
         self._settings = settings
-        self._tables = Tables(settings)
+        self._tables = SinkTables(settings)
         self._places = Places(settings.name, "task of connector")
         self._session = Session(of_sink(settings))
         try:
@@ -92,7 +92,7 @@ class Target:
         requests: Sequence[WriteRequest],
         moves: Mapping[Partition, tuple[int, int]],
         *,
-        refuse: Callable[[Sequence[Refused]], None],
+        refuse: Callable[[Sequence[RefusedRecord]], None],
     ) -> None:
         """Write the operations of records and move the places, all or nothing.
 
@@ -108,14 +108,14 @@ class Target:
         with self._session.transaction() as cursor:
             self._places.move(cursor, moves)
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            refused: list[Refused] = []
+            refused: list[RefusedRecord] = []
             for topic, records in _by_topic(requests):
                 refused += self._apply(cursor, topic, records)
             refuse(refused)
 
     def _apply(
         self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
-    ) -> list[Refused]:
+    ) -> list[RefusedRecord]:
         """Write records; after a failure halve them, until each bad record is alone."""
         cursor.execute("SAVEPOINT batch")
         try:
@@ -133,7 +133,9 @@ class Target:
         cursor.execute("RELEASE SAVEPOINT batch")
         return []
 
-    def _alone(self, cursor: extensions.cursor, topic: str, request: WriteRequest) -> list[Refused]:
+    def _alone(
+        self, cursor: extensions.cursor, topic: str, request: WriteRequest
+    ) -> list[RefusedRecord]:
         """Try the one record that is left once more, by the table as it is now."""
         try:
             self._execute(cursor, topic, [request])
@@ -148,7 +150,7 @@ class Target:
             return []
         cursor.execute("ROLLBACK TO SAVEPOINT batch")
         self._tables.forget(topic)
-        return [Refused(request.place, redacted(reason))]
+        return [RefusedRecord(request.place, redacted(reason))]
 
     def _execute(
         self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
@@ -157,7 +159,7 @@ class Target:
         table = self._tables.table(cursor, topic, *_shape(requests))
         if table is not None:
             execute(cursor, table, operations, self._settings.mode)
-        elif not all(isinstance(operation, Delete) for operation in operations):
+        elif not all(isinstance(operation, DeleteRow) for operation in operations):
             raise SinkError(
                 f'there is no table for topic "{topic}", and its records do not say the types of '
                 "its columns",

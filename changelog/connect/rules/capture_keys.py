@@ -6,7 +6,7 @@ Debezium's keys are there where they mean the same; those that do not are unknow
 from __future__ import annotations
 
 from changelog.connect.rules.keys import MOST_TASKS, REGISTRY_KEYS, Key
-from changelog.runtime.setting import Declared, declared
+from changelog.runtime.setting import DeclaredSetting, declared
 from changelog.sections import CaptureSettings
 
 CAPTURE_CLASS = "changelog.PostgresSource"
@@ -40,7 +40,7 @@ _KINDS = {bool: "BOOLEAN", list: "LIST"}
 SETTINGS = {setting.name: setting for setting in declared(CaptureSettings, CaptureSettings.section)}
 
 
-def _key(setting: Declared) -> Key:
+def _key(setting: DeclaredSetting) -> Key:
     kind = "PASSWORD" if setting.setting.secret else _KINDS.get(setting.shape, "STRING")
     return Key(
         setting.name,

@@ -18,7 +18,7 @@ _SECRET_WORDS = ("password", "secret", "token")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ConnectorKind:
     """A kind of connectors."""
 
     type: str  # `sink` or `source`, as clients know them
@@ -28,9 +28,9 @@ class Kind:
     spreads: bool = False  # whether it has as many tasks as `tasks.max` says; else it has one
 
 
-SINK = Kind("sink", SINK_CLASSES, SINK_KEYS, sink_given, spreads=True)
-CAPTURE = Kind("source", CAPTURE_CLASSES, CAPTURE_KEYS, capture_given)
-REBUILD = Kind("sink", (REBUILD_CLASS,), REBUILD_KEYS, rebuild_given)
+SINK = ConnectorKind("sink", SINK_CLASSES, SINK_KEYS, sink_given, spreads=True)
+CAPTURE = ConnectorKind("source", CAPTURE_CLASSES, CAPTURE_KEYS, capture_given)
+REBUILD = ConnectorKind("sink", (REBUILD_CLASS,), REBUILD_KEYS, rebuild_given)
 KINDS = (SINK, CAPTURE, REBUILD)
 _BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.name, *key.also)}
 
@@ -40,7 +40,7 @@ def class_of(name: str) -> str | None:
     return class_named(name, [name for kind in KINDS for name in kind.classes])
 
 
-def kind_of(config: Mapping[str, Any]) -> Kind:
+def kind_of(config: Mapping[str, Any]) -> ConnectorKind:
     """Return the kind of a configuration; a sink where its class is missing or unknown."""
     plugin = class_of(str(config.get("connector.class", "")))
     return next((kind for kind in KINDS if plugin in kind.classes), SINK)
@@ -101,7 +101,7 @@ def _says_where(name: str) -> bool:
     return is_address and not name.endswith(".password")
 
 
-def definitions(kind: Kind) -> list[dict[str, Any]]:
+def definitions(kind: ConnectorKind) -> list[dict[str, Any]]:
     """Return the answer of `GET /connector-plugins/{plugin}/config`."""
     return [key.definition(order) for order, key in enumerate(kind.keys, 1)]
 

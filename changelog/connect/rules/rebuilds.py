@@ -9,7 +9,7 @@ from typing import Any
 
 from changelog.connect.rules.keys import MOST_TASKS, Key, ParsedConfig
 from changelog.contract.base.errors import ConfigurationError
-from changelog.runtime.cron import Schedule
+from changelog.runtime.cron import CronSchedule
 
 REBUILD_CLASS = "changelog.Rebuild"
 REBUILD_KEYS = (
@@ -54,7 +54,7 @@ def rebuild_given(config: Mapping[str, Any]) -> ParsedConfig:
         parsed.fail("views", "views are names, or * for all")
     if parsed.text("schedule").lower() != _ONCE:
         try:
-            Schedule(parsed.text("schedule"), zone="UTC")
+            CronSchedule(parsed.text("schedule"), zone="UTC")
         except ConfigurationError:
             parsed.fail("schedule", "schedule is once, or five fields of cron: 30 2 * * 1-5")
     return parsed

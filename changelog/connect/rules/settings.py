@@ -22,7 +22,7 @@ _DEAD_REPLICAS = "errors.deadletterqueue.topic.replication.factor"
 _CONVERTER_KEYS = ("key.converter", "value.converter")
 
 
-class Mode(Enum):
+class WriteMode(Enum):
     """How rows are written."""
 
     INSERT = "insert"
@@ -39,7 +39,7 @@ class PkMode(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSettings:
+class SinkConnectorSettings:
     """Settings of a sink connector."""
 
     name: str
@@ -55,7 +55,7 @@ class SinkSettings:
     # columns of the key; empty without one, or for all fields of the record's key
     keys: tuple[str, ...]
     pk_mode: PkMode
-    mode: Mode
+    mode: WriteMode
     # whether deletes delete; None where they are errors, False where they are left out
     deletes: bool | None
     batch_size: int
@@ -75,7 +75,7 @@ class SinkSettings:
     @property
     def keyed(self) -> bool:
         """Tell whether rows are written by their keys."""
-        return self.mode is not Mode.INSERT
+        return self.mode is not WriteMode.INSERT
 
     def table_of(self, topic: str) -> str:
         """Return the name of a topic's table."""
@@ -90,7 +90,7 @@ def sink_given(config: Mapping[str, Any]) -> ParsedConfig:
     return parsed
 
 
-def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
+def parse_settings(config: Mapping[str, Any]) -> SinkConnectorSettings:
     """Return the settings of a sink from its configuration.
 
     Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
@@ -101,7 +101,7 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
     url = _URL.fullmatch(parsed.text("connection.url"))
     assert url is not None  # noqa: S101 - checked together
     is_basic = parsed.text("schema.evolution").lower() == "basic"
-    return SinkSettings(
+    return SinkConnectorSettings(
         name=parsed.text("name"),
         topics=parsed.list("topics"),
         tasks_max=parsed.number("tasks.max"),
@@ -129,8 +129,8 @@ def parse_settings(config: Mapping[str, Any]) -> SinkSettings:
     )
 
 
-def _mode(parsed: ParsedConfig) -> Mode:
-    return Mode(parsed.text("writeMode").lower())
+def _mode(parsed: ParsedConfig) -> WriteMode:
+    return WriteMode(parsed.text("writeMode").lower())
 
 
 def _pk_mode(parsed: ParsedConfig) -> PkMode:
@@ -187,7 +187,7 @@ def _check_key(parsed: ParsedConfig) -> None:
         parsed.fail("pk.fields", "pk.fields and pk.mode belong together: give both or none")
     if mode is PkMode.RECORD_VALUE and not keys:
         parsed.fail("pk.fields", "pk.mode record_value needs pk.fields")
-    if _mode(parsed) is not Mode.INSERT:
+    if _mode(parsed) is not WriteMode.INSERT:
         if mode is PkMode.NONE:
             parsed.fail("pk.fields", f"{_mode(parsed).value} needs pk.fields or pk.mode record_key")
     elif parsed.flag("delete.enabled") and mode is PkMode.NONE:

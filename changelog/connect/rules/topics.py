@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from changelog.connect.rules.settings import SinkSettings
+from changelog.connect.rules.settings import SinkConnectorSettings
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.topic import STATE, TASKS, refused_topic, twin_of
 
@@ -19,7 +19,7 @@ def tasks_topic(group: str) -> str:
     return f"{group}{TASKS}"
 
 
-def check_topics(settings: SinkSettings, group: str) -> None:
+def check_topics(settings: SinkConnectorSettings, group: str) -> None:
     """Refuse the topics of the workers and of the brokers.
 
     Raises ConfigurationError: a topic is one of those.

@@ -44,7 +44,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class EventOrigin:
     """The program and the database that events come from."""
 
     version: str = ""  # of this program
@@ -52,7 +52,7 @@ class Origin:
     database: str = ""  # the source's name
 
 
-NOWHERE = Origin()
+NOWHERE = EventOrigin()
 
 WORDS = {
     Op.READ: "read",
@@ -120,7 +120,7 @@ def is_snapshot(event: Event) -> bool:
 class NestedDocuments:
     """Encodes changes as JSON documents in the nested envelope."""
 
-    def __init__(self, relation: Relation, origin: Origin) -> None:
+    def __init__(self, relation: Relation, origin: EventOrigin) -> None:
         self._documents = Documents(relation)
         self._who = (
             f'"version":{quoted(origin.version)},"connector":{quoted(CONNECTOR)},'

@@ -21,7 +21,7 @@ from changelog.contract.forms.event import (
     CONNECTOR,
     LABELS,
     Event,
-    Origin,
+    EventOrigin,
     Stamp,
     is_snapshot,
     key_as_row,
@@ -190,7 +190,7 @@ def event_row_schema(text: str) -> str:
 class NestedRecords:
     """Encodes changes as Avro records in the nested envelope."""
 
-    def __init__(self, relation: Relation, origin: Origin, schema_id: int) -> None:
+    def __init__(self, relation: Relation, origin: EventOrigin, schema_id: int) -> None:
         self._relation = relation
         self._frame = frame(schema_id)
         self._rows = RowCodec(relation, key_schema_id=0, value_schema_id=0)

@@ -32,7 +32,7 @@ def is_frontier_key(key: bytes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class RowStore:
     """A holder of rows: a table, or one leaf of a partitioned one."""
 
     name: TableName
@@ -51,7 +51,7 @@ class TableBackfill:
     stale: bool = True  # whether its topic held records before that, some of which may be dead
     scope: Scope = WHOLE  # what of the table is copied
     columns: str = ""  # changes with every change of the table's columns
-    stores: tuple[Store, ...] = ()  # what holds its rows
+    stores: tuple[RowStore, ...] = ()  # what holds its rows
     blocks: int = 0  # pages of a chunk
     # the chunks that are on the log: ranges of their numbers, half-open
     done: tuple[tuple[int, int], ...] = ()
@@ -101,7 +101,7 @@ class TableBackfill:
             stale=raw["stale"],
             scope=Scope.from_json(raw["scope"]),
             columns=raw["columns"],
-            stores=tuple(Store(TableName(*store[:2]), *store[2:]) for store in raw["stores"]),
+            stores=tuple(RowStore(TableName(*store[:2]), *store[2:]) for store in raw["stores"]),
             blocks=raw["blocks"],
             done=tuple((start, end) for start, end in raw["done"]),
             rows=raw["rows"],

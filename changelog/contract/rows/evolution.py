@@ -25,7 +25,7 @@ _WIDENINGS = {(Kind.INT, Kind.LONG), (Kind.FLOAT, Kind.DOUBLE)}
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SchemaVersion:
     """A version of a value schema, as it is registered."""
 
     text: str  # the schema
@@ -35,7 +35,7 @@ class Version:
     fresh: bool = False  # whether all rows were written anew under it
 
     @classmethod
-    def of(cls, text: str, schema_id: int) -> Version:
+    def of(cls, text: str, schema_id: int) -> SchemaVersion:
         """Read the marks of a registered schema; raises CorruptRecordError if they are not ours."""
         try:
             raw = json.loads(text)
@@ -57,13 +57,13 @@ def marked(schema: str, since: Position, *, fresh: bool) -> str:
     return json.dumps({**fields, **marks}, ensure_ascii=False)
 
 
-def alive(versions: Sequence[Version]) -> list[Version]:
+def alive(versions: Sequence[SchemaVersion]) -> list[SchemaVersion]:
     """Return the versions that rows of the table may have, the oldest first."""
     starts = [number for number, version in enumerate(versions) if version.fresh]
     return list(versions[starts[-1] if starts else 0 :])
 
 
-def version_at(versions: Sequence[Version], position: Position) -> Version:
+def version_at(versions: Sequence[SchemaVersion], position: Position) -> SchemaVersion:
     """Return the version of a row at a position; the first one for a row before all versions."""
     latest = versions[0]
     for version in versions[1:]:

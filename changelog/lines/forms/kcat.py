@@ -13,7 +13,7 @@ from typing import Any
 
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError
 from changelog.lines.forms.headers import Raw
-from changelog.lines.forms.render import NULL, Lines, keys, values
+from changelog.lines.forms.render import NULL, LineRenderer, keys, values
 from changelog.lines.forms.shown import Show, text
 from changelog.lines.forms.template import FIELDS, Field
 
@@ -145,12 +145,12 @@ def _taken(raw: bytes, place: int, size: int, token: str) -> bytes:
 
 def envelope_lines(
     topic: str, *, key: Show, value: Show, broker: Callable[[Any], int], delimiter: bytes
-) -> Lines:
+) -> LineRenderer:
     """Return the renderer of records as kcat's objects of JSON; a null is a null."""
     pattern = b'{"topic":"%b"' % topic.encode() + (  # its characters need no escapes
         b',"partition":%d,"offset":%d%b,"broker":%d%b,"key":%b,"payload":%b}'
     )
-    return Lines(
+    return LineRenderer(
         pattern + delimiter.replace(b"%", b"%%"),
         [
             ("partition", lambda batch: [record.partition() for record in batch]),

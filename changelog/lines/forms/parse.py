@@ -30,7 +30,7 @@ class InputError(ChangelogError):
     """A line is no record."""
 
 
-class Sent(NamedTuple):
+class ParsedRecord(NamedTuple):
     """A record as a line gives it; None is null."""
 
     key: bytes | None
@@ -38,7 +38,7 @@ class Sent(NamedTuple):
     headers: Headers
 
 
-Parse = Callable[[bytes], Sent]  # returns what a line says; raises InputError
+Parse = Callable[[bytes], ParsedRecord]  # returns what a line says; raises InputError
 
 Raw = Callable[[bytes], bytes]
 """Returns the bytes that a text stands for; raises ValueError or ChangelogError."""
@@ -83,12 +83,12 @@ def line_parser(line_format: LineFormat) -> Parse:
     """Return the parser of `key<separator>value`, or of a value alone without keys."""
     separator, headers = line_format.separator, list(line_format.headers)
 
-    def alone(line: bytes) -> Sent:
-        return Sent(
+    def alone(line: bytes) -> ParsedRecord:
+        return ParsedRecord(
             line_format.fixed, _raw(line_format.value, line, line_format.null, "value"), headers
         )
 
-    def parse(line: bytes) -> Sent:
+    def parse(line: bytes) -> ParsedRecord:
         if not line_format.keyed:
             return alone(line)
         key, separated, value = line.partition(separator)
@@ -101,7 +101,7 @@ def line_parser(line_format: LineFormat) -> Parse:
                 hint="--separator names another, --no-key takes the line for a value",
             )
         own = _raw(line_format.key, key, line_format.null, "key")
-        return Sent(
+        return ParsedRecord(
             line_format.fixed if own is None else own,
             _raw(line_format.value, value, line_format.null, "value"),
             headers,
@@ -124,7 +124,7 @@ def _raw(read: Raw, text: bytes, null: bytes | None, part: str) -> bytes | None:
 def json_parser(line_format: LineFormat) -> Parse:
     """Return the parser of objects with `key`, `value` and `headers`, as of `read --json`."""
 
-    def parse(line: bytes) -> Sent:
+    def parse(line: bytes) -> ParsedRecord:
         try:
             members = _members(line.decode())
         except ValueError as error:
@@ -140,7 +140,7 @@ def json_parser(line_format: LineFormat) -> Parse:
                 hint='it takes "key", "value" and "headers"; a null is written out, and --no-key '
                 "does without keys",
             )
-        return Sent(
+        return ParsedRecord(
             _member(line_format.key, members.get("key"), line_format.null, "key"),
             _member(line_format.value, members["value"], line_format.null, "value"),
             [*line_format.headers, *_headers(members.get("headers"))],

@@ -19,7 +19,7 @@ from changelog.lines.forms.template import HEADER, Field
 NULL = b"null"  # null as a token of JSON
 
 
-class Record(Protocol):
+class TopicRecord(Protocol):
     """A record as confluent-kafka gives it."""
 
     def topic(self) -> str | None: ...  # noqa: D102
@@ -31,7 +31,7 @@ class Record(Protocol):
     def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
 
 
-Column = Callable[[Sequence[Record]], Iterable[Any]]  # returns a field of each record
+Column = Callable[[Sequence[TopicRecord]], Iterable[Any]]  # returns a field of each record
 
 
 class Rendered(NamedTuple):
@@ -42,7 +42,7 @@ class Rendered(NamedTuple):
     fault: ChangelogError | None = None  # why the next one cannot be shown; None where all are
 
 
-class Lines:
+class LineRenderer:
     """Renders the records of a topic."""
 
     def __init__(self, pattern: bytes, columns: Sequence[tuple[str, Column]]) -> None:
@@ -51,21 +51,21 @@ class Lines:
         self._columns = [column for _, column in columns]
         self._names = [name for name, _ in columns]
 
-    def render(self, batch: Sequence[Record]) -> Rendered:
+    def render(self, batch: Sequence[TopicRecord]) -> Rendered:
         """Return the lines of a batch, up to the first record that cannot be shown."""
         try:
             return Rendered(self._lines(batch), len(batch))
         except ChangelogError:
             return self._one_by_one(batch)
 
-    def _lines(self, batch: Sequence[Record]) -> bytes:
+    def _lines(self, batch: Sequence[TopicRecord]) -> bytes:
         pattern = self._pattern
         if not self._columns:
             return (pattern % ()) * len(batch)
         rows = zip(*(column(batch) for column in self._columns), strict=True)
         return b"".join([pattern % row for row in rows])
 
-    def _one_by_one(self, batch: Sequence[Record]) -> Rendered:
+    def _one_by_one(self, batch: Sequence[TopicRecord]) -> Rendered:
         lines = []
         for record in batch:
             try:
@@ -74,7 +74,7 @@ class Lines:
                 return Rendered(b"".join(lines), len(lines), self._fault(record, error))
         return Rendered(b"".join(lines), len(lines))
 
-    def _fault(self, record: Record, error: ChangelogError) -> ChangelogError:
+    def _fault(self, record: TopicRecord, error: ChangelogError) -> ChangelogError:
         """Return the error with its record and part; an error of a server stays as it is."""
         if not isinstance(error, CorruptRecordError):
             return error
@@ -97,7 +97,7 @@ class Lines:
         return fault
 
 
-def _fails(column: Column, record: Record) -> bool:
+def _fails(column: Column, record: TopicRecord) -> bool:
     try:
         list(column([record]))
     except CorruptRecordError:
@@ -112,7 +112,7 @@ def template_lines(
     value: Show | None,
     null: bytes,
     delimiter: bytes,
-) -> Lines:
+) -> LineRenderer:
     """Return the renderer of a template.
 
     Keys and values are shown as they are where `key` or `value` is None. `null` stands also for
@@ -125,10 +125,10 @@ def template_lines(
             columns.append((part.name, _field(part.name, key, value, null)))
         else:
             pattern += part.replace(b"%", b"%%")
-    return Lines(pattern + delimiter.replace(b"%", b"%%"), columns)
+    return LineRenderer(pattern + delimiter.replace(b"%", b"%%"), columns)
 
 
-def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> Lines:
+def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> LineRenderer:
     """Return the renderer of records as objects of JSON, one a line; a null is a null."""
     pattern = b'{"topic":"%b"' % topic.encode() + (  # its characters need no escapes
         b',"partition":%d,"offset":%d,"timestamp":%d,"key":%b,"value":%b,"headers":%b}'
@@ -141,7 +141,7 @@ def json_lines(topic: str, *, key: Show, value: Show, delimiter: bytes) -> Lines
         ("value", values(value, NULL)),
         ("headers", _headers),
     ]
-    return Lines(pattern + delimiter.replace(b"%", b"%%"), columns)
+    return LineRenderer(pattern + delimiter.replace(b"%", b"%%"), columns)
 
 
 def keys(show: Show | None, null: bytes) -> Column:
@@ -172,7 +172,7 @@ def _listed(headers: Raw | None) -> bytes:
     )
 
 
-def _headers(batch: Sequence[Record]) -> list[bytes]:
+def _headers(batch: Sequence[TopicRecord]) -> list[bytes]:
     return [as_json(record.headers()) for record in batch]
 
 
@@ -186,7 +186,7 @@ def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Colu
     if name.startswith(HEADER):
         header = name.removeprefix(HEADER)
 
-        def one(batch: Sequence[Record]) -> list[bytes]:
+        def one(batch: Sequence[TopicRecord]) -> list[bytes]:
             texts = [header_text(record.headers(), header) for record in batch]
             return [null if text is None else text for text in texts]
 
@@ -197,7 +197,7 @@ def _field(name: str, key: Show | None, value: Show | None, null: bytes) -> Colu
 
 
 def _of_ours(read: Callable[[RecordHeaders], str], null: bytes) -> Column:
-    def of(batch: Sequence[Record]) -> list[bytes]:
+    def of(batch: Sequence[TopicRecord]) -> list[bytes]:
         fields = [ours(record.headers()) for record in batch]
         return [null if field is None else read(field).encode() for field in fields]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from changelog.connect.rules.records.reading import BadRecordError, Number, json_of
+from changelog.connect.rules.records.reading import BadRecordError, WrittenNumber, json_of
 from changelog.load.rules.table import TableColumn
 from changelog.native.loads import CsvColumn, JsonColumn
 
@@ -72,7 +72,7 @@ def cell(column: TableColumn) -> Cell:
         kind = value.__class__
         if takes_texts and kind is str:
             text = value
-        elif takes_numbers and (kind is int or kind is Number):
+        elif takes_numbers and (kind is int or kind is WrittenNumber):
             text = str(value)
         elif kind is Raw:
             if most is not None:
@@ -113,12 +113,12 @@ def csv_column(column: TableColumn, field: int) -> CsvColumn:
 
 def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON; a form each
     if column.base in _JSON:
-        is_text = isinstance(value, str) and not isinstance(value, Number)
+        is_text = isinstance(value, str) and not isinstance(value, WrittenNumber)
         return value if is_text else json_of(value).decode()
     match value:
         case bool():
             return "true" if value else "false"
-        case int() | float() | Number():
+        case int() | float() | WrittenNumber():
             if column.base in _MOMENTS:
                 raise BadRecordError(
                     f'a number for the column "{column.name}", a {column.type}: '

@@ -10,7 +10,7 @@ from typing import Any
 from changelog.contract.base.errors import ConfigurationError
 
 
-class Part(Enum):
+class RecordPart(Enum):
     """A part of a record."""
 
     VALUE = "value"
@@ -22,17 +22,17 @@ class Part(Enum):
     TIMESTAMP = "timestamp"
 
 
-_WITH_PATH = {Part.VALUE, Part.KEY, Part.HEADER}
+_WITH_PATH = {RecordPart.VALUE, RecordPart.KEY, RecordPart.HEADER}
 _HINT = (
     "COLUMN=value.FIELD, key.FIELD, header.NAME, value, key, topic, partition, offset, timestamp"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColumnSource:
     """The part of a record that fills a column."""
 
-    part: Part  # of the record
+    part: RecordPart  # of the record
     path: tuple[str, ...] = ()  # names inside of it; empty for all of it
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Source:
         return ".".join((self.part.value, *self.path))
 
 
-def parse_columns(text: str) -> dict[str, Source]:
+def parse_columns(text: str) -> dict[str, ColumnSource]:
     """Read a map of columns, in its order.
 
     >>> {name: str(source) for name, source in parse_columns("id, at=timestamp").items()}
@@ -48,39 +48,47 @@ def parse_columns(text: str) -> dict[str, Source]:
 
     Raises ConfigurationError: it is none, or names a column twice.
     """
-    columns: dict[str, Source] = {}
+    columns: dict[str, ColumnSource] = {}
     for part in text.split(","):
         name, equals, source = (word.strip() for word in part.partition("="))
         if not name or (equals and not source):
             raise ConfigurationError(f'--columns "{text}" is no map of columns', hint=_HINT)
         if name in columns:
             raise ConfigurationError(f'--columns names the column "{name}" twice')
-        columns[name] = _source(source) if equals else Source(Part.VALUE, (name,))
+        columns[name] = _source(source) if equals else ColumnSource(RecordPart.VALUE, (name,))
     return columns
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> ColumnSource:
     head, _, rest = text.partition(".")
-    parts = {part.value: part for part in Part}
+    parts = {part.value: part for part in RecordPart}
     part = parts.get(head)
-    path = (rest,) if part is Part.HEADER else tuple(rest.split(".")) if rest else ()
-    if part is None or (rest and part not in _WITH_PATH) or (part is Part.HEADER and not rest):
+    path = (rest,) if part is RecordPart.HEADER else tuple(rest.split(".")) if rest else ()
+    if (
+        part is None
+        or (rest and part not in _WITH_PATH)
+        or (part is RecordPart.HEADER and not rest)
+    ):
         raise ConfigurationError(f'"{text}" is no part of a record', hint=_HINT)
-    return Source(part, path)
+    return ColumnSource(part, path)
 
 
-def of_names(names: Sequence[str]) -> dict[str, Source]:
+def of_names(names: Sequence[str]) -> dict[str, ColumnSource]:
     """Return the map of columns that fields of the same name fill."""
-    return {name: Source(Part.VALUE, (name,)) for name in names}
+    return {name: ColumnSource(RecordPart.VALUE, (name,)) for name in names}
 
 
-def of_tombstone(columns: Mapping[str, Source], keys: Sequence[str]) -> dict[str, Source]:
+def of_tombstone(
+    columns: Mapping[str, ColumnSource], keys: Sequence[str]
+) -> dict[str, ColumnSource]:
     """Return the sources of the key's columns for a record without a value.
 
     A column that a field of the value fills takes the field of the same name of the record's key.
     """
     return {
-        name: Source(Part.KEY, source.path[-1:]) if source.part is Part.VALUE else source
+        name: ColumnSource(RecordPart.KEY, source.path[-1:])
+        if source.part is RecordPart.VALUE
+        else source
         for name, source in columns.items()
         if name in keys
     }

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from changelog.load.rules.columns import Part, Source
+from changelog.load.rules.columns import ColumnSource, RecordPart
 
 
-class Form(Enum):
+class LoadForm(Enum):
     """The encoding of keys or values on a topic."""
 
     AUTO = "auto"  # Avro where they are framed, else JSON
@@ -31,11 +31,11 @@ class Tombstones(Enum):
 class Rules:
     """The rules by which records become rows."""
 
-    columns: Mapping[str, Source]  # what fills each column
+    columns: Mapping[str, ColumnSource]  # what fills each column
     keys: tuple[str, ...]  # columns by which rows are replaced; empty where rows are appended
     tombstones: Tombstones  # what becomes of records without a value
-    value: Form  # how values are written
-    key: Form  # how keys are written
+    value: LoadForm  # how values are written
+    key: LoadForm  # how keys are written
     fields: tuple[str, ...] = ()  # names of the fields of CSV
     delimiter: bytes = b","  # between them
     all_fields: bool = False  # whether a field that fills no column is an error
@@ -43,4 +43,4 @@ class Rules:
     @property
     def reads_headers(self) -> bool:
         """Tell whether a header fills a column."""
-        return any(source.part is Part.HEADER for source in self.columns.values())
+        return any(source.part is RecordPart.HEADER for source in self.columns.values())

@@ -38,7 +38,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LoadedTable:
     """A table that is loaded, with the columns that are written."""
 
     name: str  # quoted, with its schema

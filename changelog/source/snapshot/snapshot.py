@@ -17,7 +17,7 @@ import psycopg2
 from psycopg2 import errorcodes, errors, extensions, sql
 
 from changelog.contract.base.errors import SourceError, UnavailableSourceError
-from changelog.contract.log.backfill import Store
+from changelog.contract.log.backfill import RowStore
 from changelog.contract.rows.relation import Field, Relation, TableName
 from changelog.native import Texts
 from changelog.native.libpq import copy_lines
@@ -222,7 +222,7 @@ def begin_snapshot(
 class TablePlan:
     """The files and the columns of a table's rows."""
 
-    stores: tuple[Store, ...]  # the table, or its partitions
+    stores: tuple[RowStore, ...]  # the table, or its partitions
     columns: str  # changes with every change of the columns
 
     def is_same(self, other: TablePlan) -> bool:
@@ -291,14 +291,14 @@ def _plans(
 ) -> dict[int, TablePlan]:
     return {
         root: TablePlan(
-            tuple(Store(name, filenode, pages.get(oid, 0)) for name, filenode, oid in entries),
+            tuple(RowStore(name, filenode, pages.get(oid, 0)) for name, filenode, oid in entries),
             columns.get(root, ""),
         )
         for root, entries in stores.items()
     }
 
 
-def chunks_of(stores: Iterable[Store], blocks: int = DEFAULT_BLOCKS) -> list[Chunk]:
+def chunks_of(stores: Iterable[RowStore], blocks: int = DEFAULT_BLOCKS) -> list[Chunk]:
     """Cut stores into chunks of at most `blocks` pages; an empty one has one chunk.
 
     The same stores give the same chunks, so that a chunk's number stands for it. Pages that come

@@ -17,7 +17,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.native import Texts
 from changelog.native.libpq import READ_BYTES
 from changelog.source.stream.merge import Lane, Merge
-from changelog.source.stream.stream import Pace, ReplicationStream
+from changelog.source.stream.stream import ReadPace, ReplicationStream
 
 ASK_S = 0.01
 """Silence of a stream that others wait for, after which its server is asked how far it is."""
@@ -70,7 +70,7 @@ class MergedStream:
         self._readers = [_Reader(*pair) for pair in zip(streams, self._merge.lanes, strict=True)]
         self._streams = streams
         self._payloads = Texts()
-        self._pace = Pace()
+        self._pace = ReadPace()
 
     @property
     def acknowledged(self) -> Lsn:

@@ -37,7 +37,7 @@ def slot_reader(connection: Connection, slot: str) -> SlotReader | None:
     return None if row is None else SlotReader(*row)
 
 
-class Pulse:
+class ReaderPulse:
     """Tells from one look to the next whether a reader lives.
 
     One status may have been under way when its sender died. So a reader lives when it has sent

@@ -28,7 +28,7 @@ _NAPS, _NAP_S = 4, 0.002
 _PACE_S = 0.003
 
 
-class Pace:
+class ReadPace:
     """Spaces the rounds of a reader, for many small transactions at once: a round has its price."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class ReplicationStream:
         self._copy = CopyBoth(connection)
         self._payloads = Texts()
         self._last_status = 0.0
-        self._pace = Pace()
+        self._pace = ReadPace()
         self._silence = Silence(time.monotonic())
 
     @classmethod

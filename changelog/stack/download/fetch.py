@@ -219,7 +219,7 @@ def download_display(console: Console | None = None) -> Iterator[Callable[[Fetch
     """Return a function that shows the progress it is called with."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _ProgressLines(console)
         return
     columns = (
         TextColumn("{task.fields[count]} files"),
@@ -238,7 +238,7 @@ def download_display(console: Console | None = None) -> Iterator[Callable[[Fetch
         yield show
 
 
-class _Lines:
+class _ProgressLines:
     """A line at the start, every few seconds, and at the end."""
 
     def __init__(self, console: Console) -> None:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from changelog.capture.inspect.status import last_frontier
 from changelog.config import load_project
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 from replay.broker.topics import inspect
 from tests.integration.recover.orders import REPOSITORY, ROWS
 from tests.support.beginnings import alter, delete_records
@@ -79,7 +79,7 @@ def test_a_registry_that_loses_schemas_while_capture_runs_is_noticed(orders, reg
     orders.view("delta")
     with orders.started("changelog capture") as capture:
         capture.until(lambda said: "streaming from" in said, "capture streams")
-        with closing(Registry(registry)) as there:
+        with closing(SchemaRegistry(registry)) as there:
             for part in ("key", "value"):
                 there.remove(f"{orders.topic}-{part}")
         orders.project.execute("UPDATE orders SET name = 'new' WHERE id = 10")

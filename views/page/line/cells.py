@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from views.page.line.sources import Line
-from views.page.line.standing import Standing, ViewLine
+from views.page.line.standing import LineStanding, ViewLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def _all(line: Line) -> Iterator[tuple[str, Cell]]:
         yield from _view(view, line)
 
 
-def _standing(name: str, standing: Standing) -> Iterator[tuple[str, Cell]]:
+def _standing(name: str, standing: LineStanding) -> Iterator[tuple[str, Cell]]:
     yield f"{name}.state", Cell(standing.level.word, standing.level.word)
     yield f"{name}.said", Cell(standing.text)
     yield f"{name}.mend", Cell(standing.mend)

@@ -16,9 +16,17 @@ from replay.base.sections import warehouse_of
 from views.base.sections import Schedule
 from views.generations.history import GenerationHistory, HistoryRow
 from views.generations.served import served_of
-from views.operate.other_commands import Answer, ask_one
+from views.operate.other_commands import CommandAnswer, ask_one
 from views.page.line.looking import WAIT_S, Look, Seen, look_at
-from views.page.line.standing import Declared, Level, Serving, Standing, ViewLine, log_of, view_line
+from views.page.line.standing import (
+    DeclaredView,
+    LineStanding,
+    Serving,
+    Severity,
+    ViewLine,
+    log_of,
+    view_line,
+)
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
 from views.runs.scheduled import Due, due_of
@@ -35,7 +43,7 @@ class Line:
     capture: Seen[Mapping[str, Any]]  # result of `changelog status`
     topics: Seen[Mapping[str, Any]]  # result of `changelog topics`
     views: tuple[ViewLine, ...]  # how each stands
-    unknown: tuple[Standing, ...] = ()  # what could not be found out of the project itself
+    unknown: tuple[LineStanding, ...] = ()  # what could not be found out of the project itself
 
     @property
     def seen_at(self) -> datetime:
@@ -44,38 +52,40 @@ class Line:
         return self.at - timedelta(seconds=max(self.capture.age_s, self.topics.age_s, *ages, 0.0))
 
     @property
-    def source(self) -> Standing:
+    def source(self) -> LineStanding:
         """Return the state of source and slot."""
         if self.capture.value is None:
-            return Standing(Level.UNKNOWN, self.capture.why, "changelog doctor")
+            return LineStanding(Severity.UNKNOWN, self.capture.why, "changelog doctor")
         away = self.capture.value["unanswered"]
         if "source" in away:
-            return Standing(Level.UNKNOWN, away["source"], "changelog doctor")
+            return LineStanding(Severity.UNKNOWN, away["source"], "changelog doctor")
         problems = [
             problem for problem in self.capture.value["problems"] if problem not in away.values()
         ]
         if problems:
-            return Standing(Level.PROBLEM, problems[0], "changelog capture")
+            return LineStanding(Severity.PROBLEM, problems[0], "changelog capture")
         if "log" in away:
             text = f"capture runs; how far is not known: {away['log']}"
-            return Standing(Level.UNKNOWN, text, "changelog doctor")
+            return LineStanding(Severity.UNKNOWN, text, "changelog doctor")
         if "registry" in away:
-            return Standing(Level.UNKNOWN, f"capture runs; {away['registry']}", "changelog doctor")
-        return Standing(Level.OK, "capture runs")
+            return LineStanding(
+                Severity.UNKNOWN, f"capture runs; {away['registry']}", "changelog doctor"
+            )
+        return LineStanding(Severity.OK, "capture runs")
 
     @property
-    def log(self) -> Standing:
+    def log(self) -> LineStanding:
         """Return the state of the topics."""
         if self.topics.value is None:
-            return Standing(Level.UNKNOWN, self.topics.why, "changelog doctor")
+            return LineStanding(Severity.UNKNOWN, self.topics.why, "changelog doctor")
         refused = refused_of(self.topics.value)
         if refused:
             text = f"{len(refused)} cannot be read exactly"
-            return Standing(Level.PROBLEM, text, "changelog topics")
-        return Standing(Level.OK, f"{len(self.topics.value['topics'])} can be read exactly")
+            return LineStanding(Severity.PROBLEM, text, "changelog topics")
+        return LineStanding(Severity.OK, f"{len(self.topics.value['topics'])} can be read exactly")
 
     @property
-    def worst(self) -> Level:
+    def worst(self) -> Severity:
         """Return the worst of all."""
         every = [self.source, self.log, *self.unknown, *(view.worst for view in self.views)]
         return max(standing.level for standing in every)
@@ -101,7 +111,7 @@ class _Known:
     sinks: dict[str, Look[Serving]] = field(default_factory=dict)
 
 
-class Sources:
+class ServerAnswers:
     """Answers of a project's servers, with the age of each."""
 
     def __init__(self, folder: Path) -> None:
@@ -125,7 +135,7 @@ class Sources:
 
         `wait_s`: waits so long, at most, for what was never looked at.
         """
-        unknown: list[Standing] = []
+        unknown: list[LineStanding] = []
         project = self._project(unknown)
         declared = self._declared(project, unknown)
         sinks = {name: watched.sinks for name, watched in self._known.items()}
@@ -166,16 +176,16 @@ class Sources:
         for pending in every:
             pending.begin(at_once=True)
 
-    def _project(self, unknown: list[Standing]) -> Project | None:
+    def _project(self, unknown: list[LineStanding]) -> Project | None:
         try:
             return self.project()
         except ChangelogError as error:
             unknown.append(
-                Standing(Level.UNKNOWN, f"settings: {one_line(error)}", "changelog doctor")
+                LineStanding(Severity.UNKNOWN, f"settings: {one_line(error)}", "changelog doctor")
             )
             return None
 
-    def _declared(self, project: Project | None, unknown: list[Standing]) -> list[Declared]:
+    def _declared(self, project: Project | None, unknown: list[LineStanding]) -> list[DeclaredView]:
         """Read the files of the views; the last ones read where that is not possible."""
         if project is None:
             return [_of_spec(watched.spec) for watched in self._known.values()]
@@ -191,7 +201,7 @@ class Sources:
                     spec = catalog.load(name)
                 except ChangelogError as error:
                     self._known.pop(name, None)
-                    declared.append(Declared(name=name, wrong=one_line(error)))
+                    declared.append(DeclaredView(name=name, wrong=one_line(error)))
                     continue
                 self._know(spec, project)
                 declared.append(_of_spec(spec))
@@ -228,12 +238,12 @@ def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 -
     return ask
 
 
-def _unknown(subject: str, error: ChangelogError) -> Standing:
-    return Standing(Level.UNKNOWN, f"{subject}: {one_line(error)}", "changelog doctor")
+def _unknown(subject: str, error: ChangelogError) -> LineStanding:
+    return LineStanding(Severity.UNKNOWN, f"{subject}: {one_line(error)}", "changelog doctor")
 
 
-def _of_spec(spec: ViewSpec) -> Declared:
-    return Declared(
+def _of_spec(spec: ViewSpec) -> DeclaredView:
+    return DeclaredView(
         name=spec.name,
         sinks=spec.sinks,
         tables=tuple(map(str, spec.tables)),
@@ -247,13 +257,13 @@ def _said(folder: Path, words: Sequence[str], member: str) -> Mapping[str, Any]:
 
     Raises ChangelogError: its result has no such member.
     """
-    answer: Answer = ask_one(folder, words)
+    answer: CommandAnswer = ask_one(folder, words)
     if member not in answer.result:
         raise answer.refusal()
     return answer.result
 
 
-def _refused(declared: Declared, topics: Mapping[str, Any] | None) -> dict[str, str]:
+def _refused(declared: DeclaredView, topics: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the tables of a view that cannot be read exactly now, with the reason."""
     if topics is None:
         return {}

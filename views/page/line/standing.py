@@ -23,7 +23,7 @@ from views.generations.history import (
 from views.page.line.looking import Seen
 
 
-class Level(IntEnum):
+class Severity(IntEnum):
     """The level of a standing, the worst last."""
 
     OK = 0
@@ -38,10 +38,10 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LineStanding:
     """A fact about the line, its level, and the command that mends it."""
 
-    level: Level  # how bad it is
+    level: Severity  # how bad it is
     text: str  # a sentence about it
     mend: str = ""  # a command, or an empty text
 
@@ -55,7 +55,7 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredView:
     """Declaration of a view in the project."""
 
     name: str  # its name
@@ -67,7 +67,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class LogProgress:
     """How far the log is."""
 
     lsn: str | None = None  # of its newest frontier; None without one
@@ -79,8 +79,8 @@ class Log:
 class ViewLine:
     """A view with all that is so of it."""
 
-    declared: Declared  # by the project
-    standings: tuple[Standing, ...]  # all that is so of it, the worst first
+    declared: DeclaredView  # by the project
+    standings: tuple[LineStanding, ...]  # all that is so of it, the worst first
     # the generation that readers see; None where there is none, or that is unknown
     serving: int | None = None
     lsn: str | None = None  # what its rows are true at; the least of its sinks
@@ -94,7 +94,7 @@ class ViewLine:
     sinks: Mapping[str, Seen[Serving]] = field(default_factory=dict)  # what each tells
 
     @property
-    def worst(self) -> Standing:
+    def worst(self) -> LineStanding:
         """Return the worst of what is so."""
         return self.standings[0]
 
@@ -102,20 +102,22 @@ class ViewLine:
 PROOFS = {True: "proved", False: "refuted", None: "not proved"}
 
 
-def log_of(status: Mapping[str, Any] | None) -> Log:
+def log_of(status: Mapping[str, Any] | None) -> LogProgress:
     """Return the log's progress from the output of `changelog status`."""
     if not status or "problems" not in status:
-        return Log()
+        return LogProgress()
     frontier = status.get("frontier") or {}
-    return Log(lsn=frontier.get("lsn"), lag_s=status.get("lag_s"), wal_lsn=status.get("wal_lsn"))
+    return LogProgress(
+        lsn=frontier.get("lsn"), lag_s=status.get("lag_s"), wal_lsn=status.get("wal_lsn")
+    )
 
 
 def view_line(
-    declared: Declared,
+    declared: DeclaredView,
     *,
     sinks: Mapping[str, Seen[Serving]],
     history: Seen[Sequence[HistoryRow]],
-    log: Log,
+    log: LogProgress,
     refused: Mapping[str, str],
     due: datetime | None,
     now: datetime,
@@ -139,11 +141,13 @@ def view_line(
     ]
     if staged is not None:
         text = f"generation {staged} is staged and waits to be published"
-        standings.append(Standing(Level.NOTE, text, f"rebuild-view {declared.name} --publish"))
+        standings.append(
+            LineStanding(Severity.NOTE, text, f"rebuild-view {declared.name} --publish")
+        )
     if not standings:
         of_changes = built is not None and built.is_of_changes
         proved = "its changed rows are proved" if of_changes else "proved"
-        standings.append(Standing(Level.OK, f"{proved}, and served by all of its sinks"))
+        standings.append(LineStanding(Severity.OK, f"{proved}, and served by all of its sinks"))
     standings.sort(key=lambda standing: -standing.level)
     return ViewLine(
         declared=declared,
@@ -179,54 +183,54 @@ def _staged(own: Sequence[HistoryRow]) -> int | None:
     return max((number for number, state in last.items() if state == STAGED), default=None)
 
 
-def _of_declaration(declared: Declared) -> Iterator[Standing]:
+def _of_declaration(declared: DeclaredView) -> Iterator[LineStanding]:
     if declared.wrong:
-        yield Standing(Level.PROBLEM, declared.wrong, f"changelog test {declared.name}")
+        yield LineStanding(Severity.PROBLEM, declared.wrong, f"changelog test {declared.name}")
 
 
-def _of_sinks(declared: Declared, sinks: Mapping[str, Seen[Serving]]) -> Iterator[Standing]:
+def _of_sinks(declared: DeclaredView, sinks: Mapping[str, Seen[Serving]]) -> Iterator[LineStanding]:
     for name, seen in sinks.items():
         if seen.value is None:
-            yield Standing(Level.UNKNOWN, f"{name}: {seen.why}", "changelog doctor")
+            yield LineStanding(Severity.UNKNOWN, f"{name}: {seen.why}", "changelog doctor")
     numbers = {name: seen.value.generation for name, seen in sinks.items() if seen.value}
     if len(set(numbers.values())) > 1:
         listed = ", ".join(f"{name} {number or 'none'}" for name, number in numbers.items())
-        yield Standing(
-            Level.PROBLEM,
+        yield LineStanding(
+            Severity.PROBLEM,
             f"its sinks serve different generations: {listed}",
             f"rebuild-view {declared.name}",
         )
 
 
 def _of_history(
-    declared: Declared,
+    declared: DeclaredView,
     sinks: Mapping[str, Seen[Serving]],
     *,
     history: Seen[Sequence[HistoryRow]],
     own: Sequence[HistoryRow],
     built: HistoryRow | None,
     serving: int | None,
-) -> Iterator[Standing]:
+) -> Iterator[LineStanding]:
     again, last = f"rebuild-view {declared.name}", own[-1] if own else None
     if history.value is None:
-        yield Standing(Level.UNKNOWN, f"its history: {history.why}", "changelog doctor")
+        yield LineStanding(Severity.UNKNOWN, f"its history: {history.why}", "changelog doctor")
         return
     if last is not None and last.state in {REFUTED, FAILED}:
         outcome = "was refuted" if last.state == REFUTED else "failed"
         text = f"generation {last.generation} {outcome}: {last.note or f'{last.mismatches} rows'}"
-        yield Standing(Level.PROBLEM, text, f"{again} --history")
+        yield LineStanding(Severity.PROBLEM, text, f"{again} --history")
     if last is None or last.state == DROPPED:
         if not declared.wrong:
-            yield Standing(Level.NOTE, "was never built", again)
+            yield LineStanding(Severity.NOTE, "was never built", again)
     elif (lost := _lost(own, sinks)) is not None:
-        yield Standing(Level.PROBLEM, f"nothing serves, though generation {lost} did", again)
+        yield LineStanding(Severity.PROBLEM, f"nothing serves, though generation {lost} did", again)
     elif built is not None and built.verified is False:
-        yield Standing(Level.PROBLEM, f"generation {serving} is refuted and serves", again)
+        yield LineStanding(Severity.PROBLEM, f"generation {serving} is refuted and serves", again)
     elif built is not None and built.verified is None:
-        yield Standing(Level.NOTE, f"generation {serving} is not proved", again)
+        yield LineStanding(Severity.NOTE, f"generation {serving} is not proved", again)
     elif serving is not None and built is None:
         text = f"generation {serving} serves, and the history does not know it"
-        yield Standing(Level.UNKNOWN, text, again)
+        yield LineStanding(Severity.UNKNOWN, text, again)
 
 
 def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[Serving]]) -> int | None:
@@ -236,11 +240,11 @@ def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[Serving]]) -> int 
     return next((row.generation for row in reversed(own) if row.state == PUBLISHED), None)
 
 
-def _of_tables(declared: Declared, refused: Mapping[str, str]) -> Iterator[Standing]:
+def _of_tables(declared: DeclaredView, refused: Mapping[str, str]) -> Iterator[LineStanding]:
     for table in declared.tables:
         if table in refused:
             text = f"table {table} cannot be read exactly now: {refused[table]}"
-            yield Standing(Level.PROBLEM, text, f"changelog resnapshot {pasted(table)}")
+            yield LineStanding(Severity.PROBLEM, text, f"changelog resnapshot {pasted(table)}")
 
 
 def _proof(built: HistoryRow) -> str:
@@ -252,7 +256,9 @@ def _proof(built: HistoryRow) -> str:
     return f"{proof}, {min(counts):,} rows" if built.verified and counts else proof
 
 
-def _lag_s(lsn: str | None, log: Log, built: HistoryRow | None, now: datetime) -> float | None:
+def _lag_s(
+    lsn: str | None, log: LogProgress, built: HistoryRow | None, now: datetime
+) -> float | None:
     """Return the greatest possible age of the oldest commit that the view lacks."""
     at, newest = _parsed(lsn), _parsed(log.lsn)
     if at is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from changelog.contract.base.errors import ChangelogError
 from replay.result.state import States
 from views.base.address import Address
-from views.base.config import Source
+from views.base.config import RowsSource
 from views.generations.generation import Generation
 from views.generations.served import Served
 from views.project.spec import ViewSpec
@@ -56,7 +56,7 @@ class ViewBuild:
     # when the history was last told of the generation that serves
     recorded_at: datetime | None = None
     definition: str = ""  # fingerprint of what the rows are made by, besides the log
-    origin: str = Source.START.value  # what they are made of
+    origin: str = RowsSource.START.value  # what they are made of
     # the states at the later frontier that the generation was brought to before it was published,
     # because a follower had shown readers more; None where it was not
     brought: States | None = None

@@ -25,7 +25,7 @@ from changelog.contract.rows.schema import LoggedSchema
 from changelog.runtime.closed_database import closed_database
 from views.base.spark_sql import SparkSql
 from views.project.lineage import NO_DELTA, KeyLineage, Untraceable, trace
-from views.project.output import Output, outputs, spelled
+from views.project.output import OutputColumn, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.project.sql import rewritten
 from views.rebuild.plan.dialect import UnknownValueError, local_sql
@@ -269,7 +269,7 @@ def _float_key(
 
 
 def _check_names(
-    spec: ViewSpec, key: Sequence[str], output_columns: Sequence[Output]
+    spec: ViewSpec, key: Sequence[str], output_columns: Sequence[OutputColumn]
 ) -> str | None:
     """Refuse missing and doubled names; returns the reason why a name prevents a proof, or None."""
     names = [column.name for column in output_columns]

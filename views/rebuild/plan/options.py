@@ -11,7 +11,7 @@ import typer
 
 from changelog.runtime.options import TOLD, VersionOption
 from replay.cut.asof import AsOf, parse_as_of
-from views.base.config import Source, VerifyMode
+from views.base.config import RowsSource, VerifyMode
 
 
 def views_here(incomplete: str) -> list[str]:
@@ -215,13 +215,13 @@ class Request:
         return VerifyMode.CHANGED if self.reads_on else VerifyMode.FULL
 
     @property
-    def made_of(self) -> Source | None:
+    def made_of(self) -> RowsSource | None:
         """Return the source of the rows, or None if it is left open."""
         if self.reads_on:
-            return Source.REFRESH
+            return RowsSource.REFRESH
         if self.explain is not None:
-            return Source.START  # it reads the log, which may not give what a checkpoint does
-        return Source(self.source) if self.source is not None else None
+            return RowsSource.START  # it reads the log, which may not give what a checkpoint does
+        return RowsSource(self.source) if self.source is not None else None
 
     def to_follow(self, names: Sequence[str]) -> list[str]:
         """Return the words of a command that follows some of the views as this one does."""

@@ -29,7 +29,7 @@ from replay.spark.files import uri_of
 from replay.store.checkpoint import CheckpointStore
 from replay.store.plan import Advance, plan_advance
 from replay.verdict.verdict import Verdict, together
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.failure import RebuildError
 from views.generations.history import GenerationHistory
 from views.generations.served import Served
@@ -492,7 +492,8 @@ def _cut(
             project.kafka, newest, tables, settings=settings.replay(), sample=sample, steps=steps
         )
     may_be_stored = (
-        settings.source is not Source.START and settings.on_bad_record is not OnBadRecord.QUARANTINE
+        settings.source is not RowsSource.START
+        and settings.on_bad_record is not OnBadRecord.QUARANTINE
     )
     steps.more(1)
     steps.begin("the older state")

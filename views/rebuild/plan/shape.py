@@ -26,7 +26,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema
 from changelog.contract.rows.types import Kind
 from views.base.spark_sql import leaves
-from views.project.output import Output
+from views.project.output import OutputColumn
 
 _MOMENTS = {Kind.DATE: "date", Kind.TIMESTAMP: "moment", Kind.TIMESTAMPTZ: "moment"}
 _OF_ARGUMENTS = (
@@ -40,7 +40,7 @@ _FLOATS = {"FLOAT", "DOUBLE"}
 
 
 def shape_of(
-    columns: Sequence[Output],
+    columns: Sequence[OutputColumn],
     described: Sequence[str],
     query: exp.Expr,
     schemas: Mapping[TableName, LoggedSchema],
@@ -61,7 +61,7 @@ def shape_of(
     )
 
 
-def _type(column: Output, described: str, kinds: _Kinds, *, is_one: bool) -> DataType:
+def _type(column: OutputColumn, described: str, kinds: _Kinds, *, is_one: bool) -> DataType:
     if column.value is not None:
         if isinstance(column.value, exp.Null) and is_one:
             return NullType()

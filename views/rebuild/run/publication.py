@@ -13,7 +13,7 @@ from changelog.contract.base.errors import ChangelogError
 from replay.result.state import States
 from replay.spark.files import Files
 from replay.store.stored import StoredStates
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.generations.history import PUBLISHED, SEALED, STAGED
 from views.generations.lock import advancing, others_of, reserve
 from views.generations.staging import take_away
@@ -105,7 +105,7 @@ class Publication:
         verify = self._run.settings.verify
         changed = VerifyMode.NONE if verify is VerifyMode.NONE else VerifyMode.CHANGED
         settings = replace(
-            self._run.settings, source=Source.REFRESH, forward=True, verify=changed, looks=False
+            self._run.settings, source=RowsSource.REFRESH, forward=True, verify=changed, looks=False
         )
         bases = {}
         with self._run.held_still():

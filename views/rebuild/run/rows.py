@@ -16,7 +16,7 @@ from replay.base.failures import translate
 from replay.base.task_faults import FormlessValueError
 from replay.result.state import ReplayedState, States
 from replay.store.stored import StoredStates
-from views.base.config import Source
+from views.base.config import RowsSource
 from views.generations.history import UNCHANGED
 from views.project.definition import declaration_of, definition_of
 from views.project.spec import SqlSource
@@ -125,7 +125,7 @@ class Rows:
     ) -> DataFrame | Change:
         """Return the rows of a view, most of them carried over where that can be done."""
         build.origin = refresher.told(build.spec)
-        if self._run.settings.source is not Source.REFRESH:
+        if self._run.settings.source is not RowsSource.REFRESH:
             return whole
         stand = standing(self._run, self._forward, build)
         prior, forward = stand.prior, stand.forward

@@ -71,7 +71,7 @@ _TEXT = ("text", 25, encode.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ColumnForm:
     """A column of a view as a column of its table: names and types."""
 
     name: str  # in the view
@@ -108,7 +108,7 @@ class Form:
             ) from error
 
 
-def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[Form, ...]:
+def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[ColumnForm, ...]:
     """Return the columns of a view as columns of a table."""
     _check_known("columns", options.columns, schema.fieldNames(), view)
     targets = [options.columns.get(name, name) for name in schema.fieldNames()]
@@ -132,12 +132,14 @@ def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[F
     for field, target in zip(schema.fields, targets, strict=True):
         loaded = _loaded(field.dataType)
         forms.append(
-            Form(field.name, target, field.dataType, loaded, options.types.get(target, loaded))
+            ColumnForm(
+                field.name, target, field.dataType, loaded, options.types.get(target, loaded)
+            )
         )
     return tuple(forms)
 
 
-def sent(rows: DataFrame, forms: Sequence[Form]) -> DataFrame:
+def sent(rows: DataFrame, forms: Sequence[ColumnForm]) -> DataFrame:
     """Return rows with their documents as JSON, in the order of the forms.
 
     They have names of our own: PySpark reads a name such as `a.b` as a field of a struct.
@@ -194,7 +196,7 @@ def _holds_negative_zero(value: Any) -> bool:  # noqa: ANN401 - JSON
             return False
 
 
-def first_changed(cursor: Any, table: sql.Composable, form: Form) -> str | None:  # noqa: ANN401
+def first_changed(cursor: Any, table: sql.Composable, form: ColumnForm) -> str | None:  # noqa: ANN401
     """Return a value of a column, as text, that its final type would not hold exactly."""
     cursor.execute(
         sql.SQL(

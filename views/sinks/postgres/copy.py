@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from changelog.contract.base.errors import SinkError
 from views.sinks.load import RESULT, reported, require_success
 from views.sinks.postgres import encode
-from views.sinks.postgres.column_types import Form, sent
+from views.sinks.postgres.column_types import ColumnForm, sent
 from views.sinks.postgres.registry import OPEN, SCHEMA, place
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.rendering import check_session
@@ -40,7 +40,7 @@ class CopyWriter:
 
     server: PostgresClient  # where to
     relation: str  # the generation's table in our schema
-    forms: tuple[Form, ...]  # its columns
+    forms: tuple[ColumnForm, ...]  # its columns
     batch_rows: int  # the most rows that are turned into COPY's format at once
     key: tuple[str, ...]  # those columns of the view that are never null
 
@@ -144,7 +144,7 @@ def _task(
 
 
 def tuples(
-    forms: Sequence[Form],
+    forms: Sequence[ColumnForm],
     batches: Iterable[pa.RecordBatch],
     batch_rows: int,
     key: Sequence[str] = (),
@@ -165,7 +165,7 @@ def tuples(
             yield some.num_rows, encode.rows([form.fields(array, named) for form, array in columns])
 
 
-def _row(forms: Sequence[Form], batch: pa.RecordBatch, key: Sequence[str], place: int) -> str:
+def _row(forms: Sequence[ColumnForm], batch: pa.RecordBatch, key: Sequence[str], place: int) -> str:
     """Return the words for a row by its key; none where there is no key."""
     parts = [
         f"{form.name} = {array[place].cast(pa.string()).as_py()}"

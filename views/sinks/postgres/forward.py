@@ -21,21 +21,21 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
 from views.sinks.base import GONE
 from views.sinks.forward import refuse_older
-from views.sinks.postgres.column_types import Form, first_changed
+from views.sinks.postgres.column_types import ColumnForm, first_changed
 from views.sinks.postgres.copy import Stream, tuples
-from views.sinks.postgres.registry import Registry, place
+from views.sinks.postgres.registry import GenerationRegistry, place
 from views.sinks.values import json_texts
 
 _DELTA = "changelog_delta"
 _COLUMN = "__postgres_"
 
 
-def columns_sent(forms: Sequence[Form]) -> list[Column]:
+def columns_sent(forms: Sequence[ColumnForm]) -> list[Column]:
     """Return the expressions that Spark sends for a row."""
     return [form.values().alias(f"{_COLUMN}{number}") for number, form in enumerate(forms)]
 
 
-def values_sent(forms: Sequence[Form], delta: pa.Table) -> dict[str, pa.Array]:
+def values_sent(forms: Sequence[ColumnForm], delta: pa.Table) -> dict[str, pa.Array]:
     """Return the same of a delta that was computed without Spark.
 
     Raises NotRenderedError: a value is left to Spark.
@@ -54,9 +54,9 @@ def values_sent(forms: Sequence[Form], delta: pa.Table) -> dict[str, pa.Array]:
 class PostgresForward:
     """The table of one generation."""
 
-    registry: Registry  # of the view
+    registry: GenerationRegistry  # of the view
     generation: int  # its number
-    forms: tuple[Form, ...]  # its columns
+    forms: tuple[ColumnForm, ...]  # its columns
     key: tuple[str, ...]  # the columns of its primary key
     batch_rows: int  # the most rows that are turned into COPY's format at once
     also: sql.Identifier | None = None  # another table that gets the same
@@ -90,7 +90,7 @@ class PostgresForward:
         return self._removed(cursor, relation, keys)
 
     @staticmethod
-    def _removed(cursor: Any, relation: sql.Composable, keys: Sequence[Form]) -> int:  # noqa: ANN401
+    def _removed(cursor: Any, relation: sql.Composable, keys: Sequence[ColumnForm]) -> int:  # noqa: ANN401
         same = sql.SQL(" AND ").join(
             sql.SQL(f"t.{{0}} = d.{{0}}::{form.type}").format(sql.Identifier(form.target))
             for form in keys
@@ -138,7 +138,7 @@ class PostgresForward:
         cursor.execute(counted.format(statement))
         return int(cursor.fetchone()[0])
 
-    def _load(self, cursor: Any, rows: pa.Table, forms: Sequence[Form]) -> None:  # noqa: ANN401
+    def _load(self, cursor: Any, rows: pa.Table, forms: Sequence[ColumnForm]) -> None:  # noqa: ANN401
         """Write rows into the temporary table, created again with these columns."""
         listed = sql.SQL(", ").join(
             sql.SQL(f"{{}} {form.loaded}").format(sql.Identifier(form.target)) for form in forms

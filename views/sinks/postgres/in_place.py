@@ -19,7 +19,7 @@ from typing import Any
 from psycopg2 import sql
 
 from changelog.contract.base.errors import SinkError
-from views.sinks.postgres.options import Mode
+from views.sinks.postgres.options import SwapMode
 from views.sinks.postgres.readers import Readers
 from views.sinks.postgres.registry import Entry, place
 from views.sinks.postgres.stable import Columns, columns_of, foreign, has_unique_key
@@ -36,7 +36,7 @@ SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NO
 class InPlace(Readers):
     """The plain table that readers open; `mode` replaces and removes rows, or only adds them."""
 
-    mode: Mode
+    mode: SwapMode
 
     def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
         """Raise when the table that readers open is somebody else's, or does not fit."""
@@ -95,7 +95,7 @@ class InPlace(Readers):
         if existing is not None and existing == self.registry.made(cursor):
             if self.auto_create:
                 cursor.execute(sql.SQL("DROP TABLE {}").format(self.stable.name))
-            elif serving is not None and self.mode is Mode.UPSERT:
+            elif serving is not None and self.mode is SwapMode.UPSERT:
                 relation = place(self.registry.relation(serving))
                 statement = sql.SQL("DELETE FROM {} t USING {} g WHERE {}")
                 cursor.execute(statement.format(self.stable.name, relation, self._same("t", "g")))
@@ -104,7 +104,7 @@ class InPlace(Readers):
 
     def holds_back(self) -> str | None:
         """Return that rows cannot be replaced, if the mode only adds them."""
-        if self.mode is Mode.INSERT:
+        if self.mode is SwapMode.INSERT:
             return "its table in PostgreSQL gets new rows alone (mode insert)"
         return None
 
@@ -137,7 +137,7 @@ class InPlace(Readers):
         new, old = place(entry.relation), None
         if before is not None:
             old = place(self.registry.relation(before))
-        if self.mode is Mode.INSERT:
+        if self.mode is SwapMode.INSERT:
             self._require_grown(cursor, new, old, names)
         elif old is not None:
             gone = sql.SQL(
@@ -158,7 +158,7 @@ class InPlace(Readers):
         columns = sql.SQL(", ").join(map(sql.Identifier, names))
         others = [name for name in names if name not in self.stable.key]
         act: sql.Composable = sql.SQL("NOTHING")
-        if others and self.mode is Mode.UPSERT:
+        if others and self.mode is SwapMode.UPSERT:
             updates = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(n)) for n in others]
             act = sql.SQL("UPDATE SET {} WHERE {}").format(
                 sql.SQL(", ").join(updates), self._differs("t", "excluded", names)

@@ -13,7 +13,7 @@ from changelog.contract.rows.relation import TableName
 from views.sinks.options import Options, read_options
 
 
-class Mode(Enum):
+class SwapMode(Enum):
     """The way in which a generation reaches readers."""
 
     EXCHANGE = "exchange"
@@ -28,7 +28,7 @@ class PostgresOptions(Options):
     """Options of one view."""
 
     # how readers get to see a generation
-    mode: Annotated[Mode, Field(strict=False)] = Mode.EXCHANGE
+    mode: Annotated[SwapMode, Field(strict=False)] = SwapMode.EXCHANGE
     # the table that readers open, `schema.name`; by default the view's name in `public`
     table: str = ""
     # for columns of the view the names that they have in the table

@@ -15,7 +15,7 @@ from changelog.contract.base.errors import SinkError
 from changelog.postgres.connection import Connection
 from changelog.postgres.errors import is_busy
 from views.sinks.base import BusyError
-from views.sinks.postgres.registry import Entry, Registry
+from views.sinks.postgres.registry import Entry, GenerationRegistry
 from views.sinks.postgres.stable import Columns, Stable
 
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
@@ -26,7 +26,7 @@ LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
 class Readers(ABC):
     """The table that readers open, in the mode that moves generations there."""
 
-    registry: Registry  # the entries of the view
+    registry: GenerationRegistry  # the entries of the view
     stable: Stable  # the table
     auto_create: bool  # whether it is ours to make and to change
 

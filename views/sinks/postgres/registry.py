@@ -60,7 +60,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class GenerationRegistry:
     """The entries of one view."""
 
     view: str  # its name

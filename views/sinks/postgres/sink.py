@@ -22,14 +22,14 @@ from changelog.postgres.connection import Connection
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
-from views.sinks.postgres.column_types import Form, first_changed, forms_of
+from views.sinks.postgres.column_types import ColumnForm, first_changed, forms_of
 from views.sinks.postgres.copy import CopyWriter, load, remove_others
 from views.sinks.postgres.exchange import Exchange
 from views.sinks.postgres.forward import PostgresForward, columns_sent, values_sent
 from views.sinks.postgres.in_place import InPlace
-from views.sinks.postgres.options import Mode, PostgresOptions
+from views.sinks.postgres.options import PostgresOptions, SwapMode
 from views.sinks.postgres.readers import Readers, briefly, briefly_waiting
-from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, Registry, place
+from views.sinks.postgres.registry import LOADED, OPEN, SCHEMA, SEALED, GenerationRegistry, place
 from views.sinks.postgres.server import PostgresClient
 from views.sinks.postgres.stable import Stable
 from views.sinks.shape import check_shape
@@ -64,13 +64,13 @@ class PostgresSink:
         self._server = server
         self._options = options
         target = options.target(view)
-        self._registry = Registry(view, target)
+        self._registry = GenerationRegistry(view, target)
         self._target = target
         self._table_key = tuple(options.columns.get(name, name) for name in key)
         stable = Stable(target, self._table_key)
         self._readers: Readers = (
             Exchange(self._registry, stable, options.auto_create)
-            if options.mode is Mode.EXCHANGE
+            if options.mode is SwapMode.EXCHANGE
             else InPlace(self._registry, stable, options.auto_create, options.mode)
         )
         self._opened: Opened | None = None
@@ -172,7 +172,7 @@ class PostgresSink:
     @property
     def locks_readers_out(self) -> bool:
         """Tell whether readers wait from `move` until the transaction ends."""
-        return self._options.mode is Mode.EXCHANGE
+        return self._options.mode is SwapMode.EXCHANGE
 
     def prepare(self, generation: int) -> None:
         """Give a sealed generation the indexes of the table that readers open."""
@@ -292,7 +292,7 @@ class PostgresSink:
                 hint=f"name that table in {self._view}.postgres.json, then drop the view",
             )
 
-    def _check_types(self, cursor: Any, forms: Sequence[Form]) -> None:  # noqa: ANN401
+    def _check_types(self, cursor: Any, forms: Sequence[ColumnForm]) -> None:  # noqa: ANN401
         """Have the server say whether it knows the types, and can cast to them and back."""
         for form in forms:
             if form.type == form.loaded:
@@ -311,7 +311,7 @@ class PostgresSink:
                 f"place of {form.loaded}: {problem}"
             )
 
-    def _final(self, cursor: Any, form: Form) -> str:  # noqa: ANN401
+    def _final(self, cursor: Any, form: ColumnForm) -> str:  # noqa: ANN401
         """Return a column's type as the server writes it."""
         cursor.execute(
             f"SELECT format_type(c.oid, c.typmod) FROM (SELECT pg_typeof(NULL::{form.type}) oid, "
@@ -320,7 +320,7 @@ class PostgresSink:
         plain = str(cursor.fetchone()[0])
         return form.type if "(" in form.type else plain
 
-    def _retype(self, cursor: Any, relation: str, forms: Sequence[Form]) -> None:  # noqa: ANN401
+    def _retype(self, cursor: Any, relation: str, forms: Sequence[ColumnForm]) -> None:  # noqa: ANN401
         """Bring columns to the types that the options ask for, where no value changes by it."""
         changes = []
         for form in forms:

@@ -19,7 +19,7 @@ from typing import Any
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
-from views.sinks.base import Refused
+from views.sinks.base import RefusedRow
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry, Refusal, in_batches, refused_of, too_many
 from views.sinks.search.server import GONE, SearchClient
@@ -54,9 +54,9 @@ class SearchForward:
         shards = int(settings.get("number_of_shards", 1))
         return None if shards == 1 else f"{self._index} has {shards} shards, not one"
 
-    def left_out(self) -> list[Refused]:
+    def left_out(self) -> list[RefusedRow]:
         """Return the rows that the index goes without."""
-        return [Refused(*refused) for refused in self.meta().get(LEFT_OUT, [])]
+        return [RefusedRow(*refused) for refused in self.meta().get(LEFT_OUT, [])]
 
     def apply(
         self, come: Sequence[Entry], gone: Sequence[str], position: Position, most: int = 0

@@ -20,7 +20,7 @@ from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import (
     Opened,
-    Refused,
+    RefusedRow,
     UnavailableSinkError,
     held_already,
     not_sealed,
@@ -82,7 +82,7 @@ class SearchSink:
         self._server = server
         self._options = options or SearchOptions()
         self._left_out_at_most = left_out_at_most
-        self._left_out: tuple[Refused, ...] = ()
+        self._left_out: tuple[RefusedRow, ...] = ()
         self._opened: Opened | None = None
 
     def check(self, schema: StructType) -> None:
@@ -171,7 +171,7 @@ class SearchSink:
             location[LEFT_OUT] = json.dumps([[refused.id, refused.key] for refused in left_out])
         return Address("search", location)
 
-    def left_out(self, generation: int) -> Sequence[Refused]:
+    def left_out(self, generation: int) -> Sequence[RefusedRow]:
         """Return the rows that the server refused; the index itself says which."""
         return self._forward(generation).left_out()
 

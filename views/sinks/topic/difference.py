@@ -33,7 +33,7 @@ _GONE = "SELECT key FROM there ANTI JOIN wanted USING (key)"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """Some keys whose rows differ."""
 
     keys: pa.Array  # in bytes
@@ -42,7 +42,7 @@ class Difference:
     was: pa.Array | None
 
 
-def differences(server: TopicServer, source: str, target: str | None) -> Iterator[Difference]:
+def differences(server: TopicServer, source: str, target: str | None) -> Iterator[TopicDifference]:
     """Yield the differences between two topics; without a target, to an empty one.
 
     Raises SinkError: the brokers refuse, or records are gone; UnavailableSinkError: they do not
@@ -59,12 +59,12 @@ def differences(server: TopicServer, source: str, target: str | None) -> Iterato
         yield from _all(source_scan) if there.is_empty else _compared(stack, source_scan, there)
 
 
-def _all(scan: _Scan) -> Iterator[Difference]:
+def _all(scan: _Scan) -> Iterator[TopicDifference]:
     for batch in scan.rows():
-        yield Difference(batch["key"], batch["value"], None)
+        yield TopicDifference(batch["key"], batch["value"], None)
 
 
-def _compared(stack: ExitStack, source_scan: _Scan, there: _Scan) -> Iterator[Difference]:
+def _compared(stack: ExitStack, source_scan: _Scan, there: _Scan) -> Iterator[TopicDifference]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="changelog-topic-"))
     config = {
         "memory_limit": _MEMORY,
@@ -79,16 +79,16 @@ def _compared(stack: ExitStack, source_scan: _Scan, there: _Scan) -> Iterator[Di
             database.execute(f"INSERT INTO {name} SELECT key, value FROM batch")
             database.unregister("batch")
     for batch in database.sql(_CHANGED).to_arrow_reader(_ROWS):
-        yield Difference(batch["key"], batch["value"], batch["was"])
+        yield TopicDifference(batch["key"], batch["value"], batch["was"])
     for batch in database.sql(_GONE).to_arrow_reader(_ROWS):
-        yield Difference(batch["key"], None, None)
+        yield TopicDifference(batch["key"], None, None)
 
 
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class TopicGrowth:
     """The state of a topic without keys, to which a delta may add records."""
 
     server: TopicServer  # where it is
@@ -96,7 +96,7 @@ class Growth:
     topic: str  # its name
     key_id: int | None  # of Avro's schema of keys; None in JSON
 
-    def require(self, difference: Difference) -> None:
+    def require(self, difference: TopicDifference) -> None:
         """Require that a difference is of rows that were not there before.
 
         Raises SinkError: naming a key whose row has changed, or is gone.

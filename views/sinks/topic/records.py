@@ -34,7 +34,7 @@ Record = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RecordForm:
     """The form of a view's rows as records."""
 
     schema: StructType  # of the rows
@@ -128,14 +128,14 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordWriter:
+class TopicRecordWriter:
     """Writes records; sent to Spark's tasks."""
 
     brokers: str  # where they are
     options: Mapping[str, str] = field(repr=False)  # how they are reached, files as texts
     wait_s: float  # how long they are waited for
     topic: str  # where records go
-    form: Form  # of the rows
+    form: RecordForm  # of the rows
     seed: int  # of the hashes of their keys
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,7 +185,7 @@ class RecordWriter:
             raise explained(kafka, KafkaError(code), subject)
 
 
-def write_rows(rows: DataFrame, writer: RecordWriter) -> tuple[int, bool]:
+def write_rows(rows: DataFrame, writer: TopicRecordWriter) -> tuple[int, bool]:
     """Write every row; returns their number, and whether their keys are known to differ.
 
     Raises SinkError: a task could not write; the first reason is given.

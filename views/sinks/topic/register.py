@@ -20,14 +20,14 @@ import orjson
 from changelog.contract.base.errors import SinkError
 from views.sinks.topic.options import Records, Value
 from views.sinks.topic.records import Record
-from views.sinks.topic.server import TopicServer, Transaction
+from views.sinks.topic.server import TopicServer, TopicTransaction
 
 PUBLISHED = "published"
 _GENERATION = "generation/"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RegisteredGeneration:
     """A generation in the register of a topic."""
 
     value: Value  # how its records are written
@@ -47,7 +47,7 @@ class Held:
         )
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Held:
+    def of(cls, stored: Mapping[str, Any]) -> RegisteredGeneration:
         """Read what `record` gave."""
         ids = stored["schema_ids"]
         return cls(
@@ -62,13 +62,13 @@ class Held:
 class Register:
     """All that a view's topics hold."""
 
-    generations: Mapping[int, Held] = field(default_factory=dict)  # by number
+    generations: Mapping[int, RegisteredGeneration] = field(default_factory=dict)  # by number
     published: int | None = None  # which one readers see
     records: Records | None = None  # how readers get rows; None before they do
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownGeneration:
     """The generation that readers have."""
 
     generation: int  # its number
@@ -81,7 +81,9 @@ def generation_key(generation: int) -> bytes:
     return f"{_GENERATION}{generation}".encode()
 
 
-def write_frontier(into: Transaction, register: str, topic: str, shown: Shown) -> None:
+def write_frontier(
+    into: TopicTransaction, register: str, topic: str, shown: ShownGeneration
+) -> None:
     """Write what readers have of the topic, and where it ends; last in a transaction."""
     frontier = {
         "generation": shown.generation,
@@ -106,7 +108,7 @@ def read_register(server: TopicServer, topic: str) -> Register | None:
         published = values.pop(PUBLISHED, None)
         return Register(
             {
-                int(key.removeprefix(_GENERATION)): Held.of(stored)
+                int(key.removeprefix(_GENERATION)): RegisteredGeneration.of(stored)
                 for key, stored in sorted(values.items())
             },
             None if published is None else int(published["generation"]),
@@ -134,7 +136,13 @@ class TopicForward:
     is_published: bool  # whether the first one holds it
     records: Records  # how readers get rows
 
-    def apply(self, generation: int, records: Sequence[Record], before: Held, after: Held) -> None:
+    def apply(
+        self,
+        generation: int,
+        records: Sequence[Record],
+        before: RegisteredGeneration,
+        after: RegisteredGeneration,
+    ) -> None:
         """Write records and what the register says afterwards."""
         with self.server.transaction(self.topic if self.is_published else self.own) as into:
             # Only now: whoever wrote under this name before cannot any more.
@@ -154,5 +162,5 @@ class TopicForward:
                     into.put(self.topic, key if self.records == "keyed" else None, value)
             into.put(self.register, generation_key(generation), after.record())
             if self.is_published:
-                shown = Shown(generation, after.position, self.records)
+                shown = ShownGeneration(generation, after.position, self.records)
                 write_frontier(into, self.register, self.topic, shown)

@@ -74,7 +74,7 @@ def explained(kafka: KafkaConnection, error: KafkaError, subject: str) -> SinkEr
     return sink_error(log_error(error, subject, kafka=kafka))
 
 
-class Transaction:
+class TopicTransaction:
     """Records that become visible together."""
 
     def __init__(self, server: TopicServer, producer: ProducerHandle) -> None:
@@ -200,7 +200,7 @@ class TopicServer:
             raise sink_error(error) from error
 
     @contextmanager
-    def transaction(self, name: str) -> Iterator[Transaction]:
+    def transaction(self, name: str) -> Iterator[TopicTransaction]:
         """Begin a transaction, and commit it after the block unless that fails.
 
         Whoever has begun one of that name cannot write any more. Behind the block readers see it.
@@ -219,7 +219,7 @@ class TopicServer:
             producer = ProducerHandle(settings)
             require(producer.init_transactions(self.retry_seconds))
             require(producer.begin_transaction())
-            transaction = Transaction(self, producer)
+            transaction = TopicTransaction(self, producer)
             try:
                 yield transaction
                 transaction.flush()

@@ -29,20 +29,20 @@ from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.forward import refuse_older
-from views.sinks.topic.difference import Growth, differences, digest_of, scanned
+from views.sinks.topic.difference import TopicGrowth, differences, digest_of, scanned
 from views.sinks.topic.options import FOR_EVER, TopicOptions, check_topic_shape
-from views.sinks.topic.records import Form, Record, RecordWriter, write_rows
+from views.sinks.topic.records import Record, RecordForm, TopicRecordWriter, write_rows
 from views.sinks.topic.register import (
-    Held,
     Register,
-    Shown,
+    RegisteredGeneration,
+    ShownGeneration,
     TopicForward,
     generation_key,
     read_register,
     write_frontier,
 )
 from views.sinks.topic.schema import key_schema, value_schema
-from views.sinks.topic.server import TopicServer, Transaction
+from views.sinks.topic.server import TopicServer, TopicTransaction
 from views.sinks.unique import assert_unique
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class TopicSink:
         if self._server.exists(self._topic_of(generation)):
             raise self._foreign(self._topic_of(generation))
         ids = self._server.register(texts) if texts else None
-        entry = Held(self._options.value, None if ids is None else (ids[0], ids[1]))
+        entry = RegisteredGeneration(self._options.value, None if ids is None else (ids[0], ids[1]))
         self._server.create(self._register, small=True)
         self._note(generation, entry)
         self._server.create(self._topic_of(generation))
@@ -111,12 +111,12 @@ class TopicSink:
         current.begin(rows)
         entry = self._read().generations[current.generation]
         kafka = self._server.kafka
-        writer = RecordWriter(
+        writer = TopicRecordWriter(
             kafka.brokers,
             travelling(kafka.options),
             self._server.retry_seconds,
             self._topic_of(current.generation),
-            Form(rows.schema, self._key, entry.ids),
+            RecordForm(rows.schema, self._key, entry.ids),
             secrets.randbits(64),
         )
         current.written, self._are_distinct = write_rows(rows, writer)
@@ -171,10 +171,16 @@ class TopicSink:
         with self._server.transaction(self._topic) as into:
             # Only now: whoever wrote before cannot any more, and what it left open is aborted.
             self._move(into, generation, entry, self._read().published)
-            shown = Shown(generation, entry.position, self._options.records)
+            shown = ShownGeneration(generation, entry.position, self._options.records)
             write_frontier(into, self._register, self._topic, shown)
 
-    def _move(self, into: Transaction, generation: int, entry: Held, before: int | None) -> None:
+    def _move(
+        self,
+        into: TopicTransaction,
+        generation: int,
+        entry: RegisteredGeneration,
+        before: int | None,
+    ) -> None:
         """Write the differences between a generation's rows and the readers' rows."""
         there: str | None = self._topic
         if not self._is_keyed:
@@ -237,7 +243,7 @@ class TopicSink:
         register = self._read()
         entry, _ = self._sealed(register, generation)
         refuse_older(self._view, generation, _position(entry), position)
-        records: Sequence[Record] = Form(schema, self._key, entry.ids).delta_records(delta)
+        records: Sequence[Record] = RecordForm(schema, self._key, entry.ids).delta_records(delta)
         rows = self._rows(generation, entry)
         self._kept = None
         if not self._is_keyed:
@@ -264,7 +270,7 @@ class TopicSink:
         entry = self._read().generations.get(generation)
         return None if entry is None else _position(entry)
 
-    def _rows(self, generation: int, entry: Held) -> dict[bytes, bytes]:
+    def _rows(self, generation: int, entry: RegisteredGeneration) -> dict[bytes, bytes]:
         """Return the keys of a generation's rows with their digests; read once and then kept."""
         if self._kept is not None and self._kept[:2] == (generation, entry.position):
             return self._kept[2]
@@ -281,9 +287,9 @@ class TopicSink:
         """Return the row's digest, if the topic needs it."""
         return b"" if self._is_keyed else digest_of(value)
 
-    def _growth(self, entry: Held) -> Growth:
+    def _growth(self, entry: RegisteredGeneration) -> TopicGrowth:
         key_id = None if entry.ids is None else entry.ids[0]
-        return Growth(self._server, self._view, self._topic, key_id)
+        return TopicGrowth(self._server, self._view, self._topic, key_id)
 
     @property
     def _is_keyed(self) -> bool:
@@ -306,8 +312,8 @@ class TopicSink:
     def _topic_of(self, generation: int) -> str:
         return f"{self._topic}.{generation:06d}"
 
-    def _form(self, schema: StructType) -> Form:
-        return Form(schema, self._key, _ANY_IDS if self._options.value == "avro" else None)
+    def _form(self, schema: StructType) -> RecordForm:
+        return RecordForm(schema, self._key, _ANY_IDS if self._options.value == "avro" else None)
 
     def _read(self) -> Register:
         return read_register(self._server, self._register) or Register()
@@ -328,18 +334,18 @@ class TopicSink:
             hint="choose another sinks.topic.prefix, or remove the topic",
         )
 
-    def _sealed(self, register: Register, generation: int) -> tuple[Held, int]:
+    def _sealed(self, register: Register, generation: int) -> tuple[RegisteredGeneration, int]:
         entry = register.generations.get(generation)
         if entry is None or entry.rows is None:
             raise not_sealed(self._view, generation, sorted(register.generations))
         return entry, entry.rows
 
-    def _note(self, generation: int, entry: Held | None) -> None:
+    def _note(self, generation: int, entry: RegisteredGeneration | None) -> None:
         # One record is whole by itself: no transaction, whose beginning may take seconds.
         self._server.write(
             self._register, generation_key(generation), None if entry is None else entry.record()
         )
 
 
-def _position(entry: Held) -> Position | None:
+def _position(entry: RegisteredGeneration) -> Position | None:
     return None if entry.position is None else Position.parse(entry.position)

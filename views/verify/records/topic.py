@@ -84,7 +84,7 @@ class _Keys:
 
 
 @dataclass(slots=True)
-class Findings:
+class RecordFindings:
     """Counts and faults collected while records pass by; safe to call from several threads."""
 
     topic: str
@@ -234,11 +234,11 @@ def findings_of(
     quarantine: Quarantine | None,
     *,
     homes: int | None = None,
-) -> Findings:
+) -> RecordFindings:
     """Return the findings of a topic of which nothing is read yet."""
     is_json = frontier.scope_of(topic).form.output is Output.JSON
     keys = _Keys(is_json=is_json, schema_id=key_id)
-    return Findings(topic, frontier, keys, quarantine, homes)
+    return RecordFindings(topic, frontier, keys, quarantine, homes)
 
 
 def buckets_of(offsets: int, folder: Path | None, *, most_bytes: int = KEPT_BYTES) -> Buckets:
@@ -274,7 +274,7 @@ def _untold(_records: int) -> None:
 class TopicRead:
     """The destination of records, a callback for their number, and a flag to stop."""
 
-    findings: Findings
+    findings: RecordFindings
     buckets: Buckets
     tell: Callable[[int], None] = _untold
     stopped: threading.Event = field(default_factory=threading.Event)

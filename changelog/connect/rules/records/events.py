@@ -15,8 +15,8 @@ from hashlib import md5
 from typing import Any
 from uuid import UUID
 
-from changelog.connect.rules.records.reading import JSON, BadRecordError, Reading
-from changelog.connect.rules.settings import Mode, PkMode, SinkSettings
+from changelog.connect.rules.records.reading import JSON, BadRecordError, RecordReading
+from changelog.connect.rules.settings import PkMode, SinkConnectorSettings, WriteMode
 from changelog.contract.forms.declared import PLACEHOLDER
 from changelog.contract.forms.moments import date_text
 
@@ -36,21 +36,21 @@ _NESTED: tuple[Any, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertRow:
     """The operation that appends a row."""
 
     row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Upsert:
+class UpsertRow:
     """Write a row by its key, whose columns are in it."""
 
     row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteRow:
     """Delete the row with a key, by column."""
 
     key: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Move:
     row: Mapping[str, Any]
 
 
-Operation = Insert | Upsert | Delete | Move
+Operation = InsertRow | UpsertRow | DeleteRow | Move
 
 
 @lru_cache(maxsize=1000)
@@ -79,7 +79,7 @@ def _names(fields: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]
 class Events:
     """Turns the records of a connector into operations."""
 
-    def __init__(self, settings: SinkSettings, reading: Reading = JSON) -> None:
+    def __init__(self, settings: SinkConnectorSettings, reading: RecordReading = JSON) -> None:
         self._settings, self._reading = settings, reading
         self._keys, self._columns = settings.keys, settings.columns
         self._in_value = settings.pk_mode is PkMode.RECORD_VALUE
@@ -120,7 +120,7 @@ class Events:
             # A record's own key may be the old one or the new one: after has the new one.
             new = {name: after.get(name, row.row[name]) for name in names}
             if len(old) == len(names) and old != new:
-                if self._settings.mode is Mode.UPDATE:
+                if self._settings.mode is WriteMode.UPDATE:
                     raise BadRecordError("an update of the key needs writeMode upsert")
                 return [Move(old, {**row.row, **new})]
         return [row]
@@ -128,11 +128,11 @@ class Events:
     def _deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:
         if self._settings.deletes is None:
             raise BadRecordError(f"a delete {_NEEDS}, or delete.enabled false to leave it out")
-        return [Delete(key())] if self._settings.deletes else []
+        return [DeleteRow(key())] if self._settings.deletes else []
 
     def _row(
         self, key: bytes | None, decoded: dict[str, Any], *, is_update: bool = False
-    ) -> Insert | Upsert:
+    ) -> InsertRow | UpsertRow:
         keyed = is_update or self._settings.keyed
         names = _names(tuple(decoded), self._columns)
         row = decoded if names is None else {name: decoded[name] for name in names}
@@ -146,7 +146,7 @@ class Events:
             row = {**row, **self._key_of_record(key)}
         if not row:
             raise BadRecordError("the value has no field of a column")
-        return Upsert(row) if keyed else Insert(row)
+        return UpsertRow(row) if keyed else InsertRow(row)
 
     def _without_unsent(self, row: dict[str, Any], *, keyed: bool) -> dict[str, Any]:
         if not keyed:

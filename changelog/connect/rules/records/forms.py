@@ -13,7 +13,12 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from changelog.connect.rules.records.reading import BadRecordError, Number, check_json, json_of
+from changelog.connect.rules.records.reading import (
+    BadRecordError,
+    WrittenNumber,
+    check_json,
+    json_of,
+)
 
 _WHOLE = {"smallint", "integer", "bigint"}
 _MOMENTS = ("date", "time", "interval")
@@ -57,16 +62,16 @@ def fitting(kind: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list) and kind.endswith("[]"):
         element = kind.removesuffix("[]")
         return [fitting(kind if isinstance(item, list) else element, name, item) for item in value]
-    if kind in _JSON and isinstance(value, str) and not isinstance(value, Number):
+    if kind in _JSON and isinstance(value, str) and not isinstance(value, WrittenNumber):
         check_json(value, name)
         if _is_json_null(value):
             raise BadRecordError(
                 f"the field {name} is JSON's null, which this way of writing makes a NULL"
             )
-        return Number(value)  # JSON as text, which goes as it is
+        return WrittenNumber(value)  # JSON as text, which goes as it is
     if kind == "bytea" and isinstance(value, str):
         return _hex(name, value)
-    if kind.startswith(_MOMENTS) and isinstance(value, (int, Number)):
+    if kind.startswith(_MOMENTS) and isinstance(value, (int, WrittenNumber)):
         raise _no_moment(kind, name)
     return value
 
@@ -132,7 +137,7 @@ def _field(kind: str, name: str, value: Any) -> str:  # noqa: ANN401 - any JSON
         return _NULL
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float, Number)):
+    if isinstance(value, (int, float, WrittenNumber)):
         if kind.startswith(_MOMENTS):
             raise _no_moment(kind, name)
         return str(value)

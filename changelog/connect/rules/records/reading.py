@@ -73,13 +73,13 @@ class BadRecordError(Exception):
     """A record cannot be written as asked; the message says why and quotes no value."""
 
 
-class Number(str):
+class WrittenNumber(str):
     """A number as it is written."""
 
     __slots__ = ()
 
 
-class Reading:
+class RecordReading:
     """Reads the records of a sink."""
 
     def __init__(self, *, key_form: str, value_form: str, schema: Schema | None) -> None:
@@ -143,7 +143,7 @@ def is_framed(raw: bytes) -> bool:
 
 
 def parse_json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON; numbers beyond 64 bits or with a fraction are `Number`.
+    """Read JSON; numbers beyond 64 bits or with a fraction are `WrittenNumber`.
 
     Raises BadRecordError: it is no JSON.
     """
@@ -177,8 +177,8 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    parse_float=Number,
-    parse_int=lambda text: int(text) if len(text) <= _SAFE_DIGITS else Number(text),
+    parse_float=WrittenNumber,
+    parse_int=lambda text: int(text) if len(text) <= _SAFE_DIGITS else WrittenNumber(text),
     parse_constant=_no_number,
     object_pairs_hook=_object,
 )
@@ -208,9 +208,9 @@ def json_of(value: object) -> bytes:
 
 
 def _digits(value: object) -> orjson.Fragment:
-    if isinstance(value, Number):
+    if isinstance(value, WrittenNumber):
         return orjson.Fragment(value.encode())
     raise TypeError
 
 
-JSON = Reading(key_form="", value_form="", schema=None)  # reads JSON alone
+JSON = RecordReading(key_form="", value_form="", schema=None)  # reads JSON alone

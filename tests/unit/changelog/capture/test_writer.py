@@ -18,7 +18,7 @@ from changelog.contract.log.partition import partition_of, partition_without_key
 from changelog.contract.rows.change import Delete, Insert, Truncate, Update
 from changelog.contract.rows.relation import UNCHANGED, Column, Relation, TableName
 from changelog.contract.rows.types import ColumnType, Kind
-from changelog.sink.registry import Registry
+from changelog.sink.registry import SchemaRegistry
 
 TABLE = TableName("public", "notes")
 RELATION = Relation(
@@ -34,7 +34,7 @@ RELATION = Relation(
 UNKEYED = replace(RELATION, key=())
 
 
-class FakeRegistry(Registry):
+class FakeRegistry(SchemaRegistry):
     def __init__(self):
         """Reach no server."""
 

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from changelog.connect import cli
-from changelog.connect.answers import Answers
+from changelog.connect.answers import WorkerAnswers
 from changelog.connect.api import make_app
 from changelog.connect.http import guard
 from changelog.connect.http import listening as sockets
@@ -45,7 +45,7 @@ class MemoryStore:
 @contextmanager
 def served(token="", beside=()):
     app = make_app(
-        Answers(MemoryStore(), worker="w", cluster_id="c"),  # type: ignore[arg-type]
+        WorkerAnswers(MemoryStore(), worker="w", cluster_id="c"),  # type: ignore[arg-type]
         Admission(token.encode()),
         beside,
     )

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from changelog.connect.answers import Answers
+from changelog.connect.answers import WorkerAnswers
 from changelog.connect.requests import ApiRequest
 from changelog.connect.rules.keys import MOST_TASKS
 from changelog.connect.rules.kinds import problems
-from changelog.connect.rules.records.reading import BadRecordError, Reading
+from changelog.connect.rules.records.reading import BadRecordError, RecordReading
 from changelog.connect.rules.state import ConnectCluster, Connector, connector_record
-from changelog.connect.store import Store
+from changelog.connect.store import ConnectorStore
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import LogError
 from changelog.contract.rows.codec import frame
@@ -61,7 +61,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize(("key", "value"), FOREIGN, ids=repr)
 def test_a_foreign_record_among_what_workers_know_is_set_aside(key, value):
-    store = object.__new__(Store)
+    store = object.__new__(ConnectorStore)
     messages = [(key, value), connector_record(Connector(config=SINK))]
     store._cluster, store._changed, store._reached = ConnectCluster(), threading.Condition(), 0
     store._topic = "g-state"
@@ -150,7 +150,7 @@ BITS = {"type": "bytes", "connect.name": "io.debezium.data.Bits"}
 
 def of_schema(kind):
     schema = {"type": "record", "name": "t", "fields": [{"name": "a", "type": kind}]}
-    return Reading(key_form="", value_form="", schema=lambda _: ("AVRO", json.dumps(schema)))
+    return RecordReading(key_form="", value_form="", schema=lambda _: ("AVRO", json.dumps(schema)))
 
 
 def zigzag(number):
@@ -204,7 +204,7 @@ def fail():
 
 def test_health_tells_of_a_thread_that_fails_ends_or_stands_still(monkeypatch):
     beats = Pulse("what looks after the tasks")
-    answers = Answers(None, worker="w", cluster_id="c", pulses=lambda: [beats])  # type: ignore[arg-type]
+    answers = WorkerAnswers(None, worker="w", cluster_id="c", pulses=lambda: [beats])  # type: ignore[arg-type]
     asked = ApiRequest({}, [], None)
     assert answers.health(asked).code == 200
     with beats.beat():

@@ -6,7 +6,7 @@ import pytest
 
 from changelog.connect.rules.records.avro import columns_of
 from changelog.connect.rules.records.forms import document, lines, needs_lines, same
-from changelog.connect.rules.records.reading import BadRecordError, Number
+from changelog.connect.rules.records.reading import BadRecordError, WrittenNumber
 from changelog.contract.rows.relation import Column, Relation, TableName
 from changelog.contract.rows.schema import value_schema
 from changelog.contract.rows.types import column_type
@@ -21,7 +21,7 @@ def line(kind, value):
     ("kind", "value", "expected"),
     [
         ("integer", 5, "5"),
-        ("numeric", Number("1.50"), "1.50"),
+        ("numeric", WrittenNumber("1.50"), "1.50"),
         ("boolean", True, "true"),
         ("text", None, "\\N"),
         ("text", "a\tb\\c\n", "a\\tb\\\\c\\n"),
@@ -29,7 +29,7 @@ def line(kind, value):
         ("text", {"x": [1]}, '{"x":[1]}'),
         ("bytea", "AP8=", "\\\\x00ff"),
         ("bytea[]", ["AP8=", None], '{"\\\\\\\\x00ff",NULL}'),
-        ("jsonb", {"x": Number("1.50")}, '{"x":1.50}'),
+        ("jsonb", {"x": WrittenNumber("1.50")}, '{"x":1.50}'),
         ("jsonb", '{"x": 1}', '{"x": 1}'),
         ("text[]", ['a"b', "c,d", None, []], '{"a\\\\"b","c,d",NULL,{}}'),
         ("integer[]", [[1, 2], [3, 4]], '{{"1","2"},{"3","4"}}'),
@@ -53,7 +53,7 @@ def test_what_has_no_form_goes_as_json(kind, value):
     ("kind", "value"),
     [
         ("date", 5),
-        ("timestamp without time zone", Number("1.5")),
+        ("timestamp without time zone", WrittenNumber("1.5")),
         ("bytea", "?"),
         ("text", "\ud800"),
     ],
@@ -81,8 +81,8 @@ def test_a_field_without_a_column_is_bad():
 @pytest.mark.parametrize(
     ("kind", "one", "other"),
     [
-        ("integer", 5, Number("5")),
-        ("numeric", Number("1.50"), "1.5"),
+        ("integer", 5, WrittenNumber("5")),
+        ("numeric", WrittenNumber("1.50"), "1.5"),
         ("uuid", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
     ],
 )

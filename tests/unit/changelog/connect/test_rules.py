@@ -8,9 +8,14 @@ import pytest
 
 from changelog.connect.rules.keys import MASK
 from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, validation
-from changelog.connect.rules.records.events import Delete, Events, Insert, Move, Upsert
-from changelog.connect.rules.records.reading import BadRecordError, Number, json_of, parse_json
-from changelog.connect.rules.settings import Mode, PkMode, parse_settings
+from changelog.connect.rules.records.events import DeleteRow, Events, InsertRow, Move, UpsertRow
+from changelog.connect.rules.records.reading import (
+    BadRecordError,
+    WrittenNumber,
+    json_of,
+    parse_json,
+)
+from changelog.connect.rules.settings import PkMode, WriteMode, parse_settings
 from changelog.connect.rules.sink_keys import SINK_KEYS
 from changelog.contract.base.errors import ConfigurationError
 
@@ -21,7 +26,7 @@ UPSERT = {**LEAST, "writeMode": "upsert", "pk.fields": "id"}
 def test_the_least_configuration_appends():
     found = parse_settings(LEAST)
     assert (found.topics, found.url) == (("a", "b"), "postgresql://db:5432/app")
-    assert (found.mode, found.pk_mode, found.deletes) == (Mode.INSERT, PkMode.NONE, None)
+    assert (found.mode, found.pk_mode, found.deletes) == (WriteMode.INSERT, PkMode.NONE, None)
     assert (found.error_limit, found.batch_size, found.table) == (0, 3000, "${topic}")
 
 
@@ -146,7 +151,7 @@ def test_the_sink_of_analyticdb_takes_the_last_part_of_a_topic_and_each_change(p
     config = {**ADB, "connector.class": f"{package}Adb4PgSinkConnector"}
     assert problems(config) == {}
     found = parse_settings(config)
-    assert (found.mode, found.pk_mode, found.deletes) == (Mode.INSERT, PkMode.RECORD_KEY, True)
+    assert (found.mode, found.pk_mode, found.deletes) == (WriteMode.INSERT, PkMode.RECORD_KEY, True)
     assert (found.table_of("server1.db.t"), found.password) == ("t", "hunter2")
     assert parse_settings({**config, "pk.fields": "id"}).pk_mode is PkMode.RECORD_VALUE
     assert "target.tablename" in problems({**config, "topics": "a.x.t, a.y.t"})
@@ -231,14 +236,14 @@ def _described(kind, name, value, **parameters):
         ("int64", "org.apache.kafka.connect.data.Timestamp", 0, {}, "1970-01-01T00:00:00+00:00"),
         ("bytes", DECIMAL, "ANc=", {"scale": "2"}, "2.15"),
         ("bytes", DECIMAL, "1234", {"scale": "0"}, "-2658824"),  # a base64 that looks as a number
-        ("bytes", DECIMAL, 2.15, {"scale": "2"}, Number("2.15")),  # decimal.format NUMERIC
+        ("bytes", DECIMAL, 2.15, {"scale": "2"}, WrittenNumber("2.15")),  # decimal.format NUMERIC
         ("bytes", "io.debezium.data.Bits", "BQ==", {"length": "4"}, "0101"),
         ("int64", MICRO, None, {}, None),
     ],
 )
 def test_a_value_means_what_the_schema_beside_it_says(kind, name, value, parameters, expected):
     (found,) = asked(_described(kind, name, value, **parameters))
-    assert found == Upsert({"id": 1, "a": expected})
+    assert found == UpsertRow({"id": 1, "a": expected})
 
 
 @pytest.mark.parametrize(
@@ -251,11 +256,11 @@ def test_a_value_that_does_not_fit_the_schema_beside_it_is_bad(kind, name, value
 
 
 def test_a_tombstone_deletes_by_the_records_key():
-    assert asked(None, b'{"id": 7}') == [Delete({"id": 7})]
-    assert asked(None, b"7") == [Delete({"id": 7})]
-    assert asked(None, b"x-7") == [Delete({"id": "x-7"})]
+    assert asked(None, b'{"id": 7}') == [DeleteRow({"id": 7})]
+    assert asked(None, b"7") == [DeleteRow({"id": 7})]
+    assert asked(None, b"x-7") == [DeleteRow({"id": "x-7"})]
     assert asked(None, b"7", delete_enabled="false") == []
-    assert asked(b'{"a": 1}', b"7", pk_mode="record_key") == [Upsert({"a": 1, "id": 7})]
+    assert asked(b'{"a": 1}', b"7", pk_mode="record_key") == [UpsertRow({"a": 1, "id": 7})]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_a_record_without_a_row_is_bad(value):
 
 def test_appending_refuses_what_would_change_rows():
     events = Events(parse_settings(LEAST))
-    assert events.operations(None, b'{"a": 1}') == [Insert({"a": 1})]
+    assert events.operations(None, b'{"a": 1}') == [InsertRow({"a": 1})]
     for value in (b'{"op": "u", "before": null, "after": {"a": 1}}', None):
         with pytest.raises(BadRecordError, match=r"needs pk\.fields or pk\.mode record_key"):
             events.operations(None, value)
@@ -296,13 +301,13 @@ def test_appending_with_a_key_changes_and_deletes_by_it():
     key = b'{"schema": {}, "payload": {"id": 1}}'
     for op in "cr":
         said = b'{"before": null, "after": {"id": 1, "a": 2}, "op": "%s"}' % op.encode()
-        assert asked(said, key) == [Insert({"id": 1, "a": 2})]
+        assert asked(said, key) == [InsertRow({"id": 1, "a": 2})]
     said = b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}'
-    assert asked(said, key) == [Upsert({"id": 1, "a": 3})]
+    assert asked(said, key) == [UpsertRow({"id": 1, "a": 3})]
     assert asked(b'{"before": {"id": 1, "a": 3}, "after": null, "op": "d"}', key) == [
-        Delete({"id": 1})
+        DeleteRow({"id": 1})
     ]
-    assert asked(None, key) == [Delete({"id": 1})]
+    assert asked(None, key) == [DeleteRow({"id": 1})]
     with pytest.raises(BadRecordError, match=r"pk\.fields names the columns"):
         asked(b'{"id": 1}')
 
@@ -317,14 +322,14 @@ def test_a_key_that_moves_is_told_by_before_and_after_whatever_the_record_s_key(
     assert json_of(move.key) == b'{"id":1}'
     assert json_of(move.row) == b'{"id":9,"a":3}'
     same = b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}'
-    assert events.operations(b'{"id": 1}', same) == [Upsert({"id": 1, "a": 3})]
+    assert events.operations(b'{"id": 1}', same) == [UpsertRow({"id": 1, "a": 3})]
     untold = b'{"before": null, "after": {"id": 1, "a": 3}, "op": "u"}'
-    assert events.operations(b'{"id": 1}', untold) == [Upsert({"id": 1, "a": 3})]
+    assert events.operations(b'{"id": 1}', untold) == [UpsertRow({"id": 1, "a": 3})]
 
 
 def test_digits_of_numbers_are_kept():
     raw = b'{"a":12345678901234567890.10,"b":123456789012345678901234,"c":1E+2,"d":[1.50,-0.0]}'
     assert json_of(parse_json(raw, "value")) == raw
-    assert isinstance(parse_json(b"1.0", "value"), Number)
+    assert isinstance(parse_json(b"1.0", "value"), WrittenNumber)
     with pytest.raises(BadRecordError):
         json_of(parse_json(b'"\\ud800"', "value"))

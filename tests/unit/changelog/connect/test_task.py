@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from changelog.connect import task
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.task import Share, _check_there, _partitions, _places
+from changelog.connect.task import TaskShare, _check_there, _partitions, _places
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.kafka.cluster import OffsetBounds
@@ -46,13 +46,13 @@ class Places:
 
 def test_a_topic_that_is_not_there_is_left_to_wait_for():
     broker: Any = Broker(a=3, b=1)
-    assert _partitions(broker, ["a", "no", "b"], Share(0, 2)) == ([("a", 0), ("a", 2)], ["no"])
+    assert _partitions(broker, ["a", "no", "b"], TaskShare(0, 2)) == ([("a", 0), ("a", 2)], ["no"])
 
 
 def test_a_topic_that_has_no_leader_yet_is_waited_for_as_a_server_is():
     broker: Any = Broker(a=KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
     with pytest.raises(UnavailableLogError):
-        _partitions(broker, ["a"], Share(0, 1))
+        _partitions(broker, ["a"], TaskShare(0, 1))
 
 
 def test_one_that_is_gone_with_places_in_it_is_an_error():
@@ -87,7 +87,13 @@ def test_a_reason_to_wait_is_told_once_while_it_is_the_same(monkeypatch, caplog)
     monkeypatch.setattr(task, "_AGAIN_S", 0.0)
     kafka, settings = KafkaConnection(brokers="127.0.0.1:1"), parse_settings(SINK)
     task.run_task(
-        kafka, settings, Share(0, 1), stop, registry=None, started=lambda: None, waits=waited.append
+        kafka,
+        settings,
+        TaskShare(0, 1),
+        stop,
+        registry=None,
+        started=lambda: None,
+        waits=waited.append,
     )
     told = [each.message for each in caplog.records if "waiting" in each.message]
     assert told == ["s: waiting: no server", "s: waiting: no leader", "s: waiting: no server"]

@@ -15,10 +15,10 @@ from changelog.contract.base.headers import Op
 from changelog.contract.forms.event import (
     LABELS,
     Event,
+    EventOrigin,
     FlatDocuments,
     LabelledDocuments,
     NestedDocuments,
-    Origin,
     Stamp,
     events_of,
 )
@@ -50,7 +50,7 @@ CUSTOMERS = Relation(
 )
 FULL = replace(CUSTOMERS, identity=ReplicaIdentity.FULL)
 UNKEYED = replace(FULL, key=())
-ORIGIN = Origin("2.0", "PostgreSQL_server", "postgres")
+ORIGIN = EventOrigin("2.0", "PostgreSQL_server", "postgres")
 ANNE = (b"1", b"Anne", b"Kretchmar", b"annek@noanswer.org")
 MARIE = (b"1", b"Anne Marie", b"Kretchmar", None)
 MOVED = (b"2", *ANNE[1:])

@@ -5,7 +5,7 @@ import pytest
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.rows.evolution import Version, alive, marked, version_at
+from changelog.contract.rows.evolution import SchemaVersion, alive, marked, version_at
 
 
 def at(lsn, sequence=0, epoch=1):
@@ -18,10 +18,10 @@ def schema(*fields):
 
 
 NARROW, WIDE = schema("a"), schema("a", "b")
-FIRST = Version.of(NARROW, 1)
-SECOND = Version.of(marked(WIDE, at(100), fresh=False), 2)
-BACK = Version.of(marked(NARROW, at(200), fresh=False), 3)
-FRESH = Version.of(marked(WIDE, at(300), fresh=True), 4)
+FIRST = SchemaVersion.of(NARROW, 1)
+SECOND = SchemaVersion.of(marked(WIDE, at(100), fresh=False), 2)
+BACK = SchemaVersion.of(marked(NARROW, at(200), fresh=False), 3)
+FRESH = SchemaVersion.of(marked(WIDE, at(300), fresh=True), 4)
 
 
 def test_marks_are_no_part_of_the_form():
@@ -46,10 +46,10 @@ def test_a_registry_may_leave_out_namespaces_that_stand_around():
         return json.dumps({**head, "fields": fields})
 
     ours = made({**row, "namespace": "changelog.t"}, "changelog.t.Value")
-    assert Version.of(made(row, "Value"), 1).is_like(ours)
-    assert Version.of(made({**row, "name": "changelog.t.Value"}, "Value"), 1).is_like(ours)
-    assert not Version.of(made({**row, "namespace": "other"}, "other.Value"), 1).is_like(ours)
-    assert not Version.of(made({**row, "fields": []}, "Value"), 1).is_like(ours)
+    assert SchemaVersion.of(made(row, "Value"), 1).is_like(ours)
+    assert SchemaVersion.of(made({**row, "name": "changelog.t.Value"}, "Value"), 1).is_like(ours)
+    assert not SchemaVersion.of(made({**row, "namespace": "other"}, "other.Value"), 1).is_like(ours)
+    assert not SchemaVersion.of(made({**row, "fields": []}, "Value"), 1).is_like(ours)
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_versions_before_a_fresh_copy_count_no_more():
 @pytest.mark.parametrize("text", ["[", "3", '{"from": "x"}', '{"from": 7}'])
 def test_what_is_no_schema_of_ours_is_refused(text):
     with pytest.raises(CorruptRecordError):
-        Version.of(text, 1)
+        SchemaVersion.of(text, 1)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.lines.group import GroupPlaces
 from changelog.lines.place import Bounds
-from changelog.lines.progress import Progress
+from changelog.lines.progress import ReadProgress
 
 
 class Coordinator:
@@ -28,7 +28,7 @@ class Coordinator:
 
 
 def group(**places) -> Any:
-    progress = Progress()
+    progress = ReadProgress()
     progress.take(dict.fromkeys(range(3), 0), dict.fromkeys(range(3)))
     return GroupPlaces("g", "t", progress), progress, Coordinator(**places)
 
@@ -87,6 +87,6 @@ def test_a_place_that_is_gone_is_named():
 
 def test_without_a_group_nothing_is_asked():
     _, _, coordinator = group(_0=1)
-    places = GroupPlaces("", "t", Progress())
+    places = GroupPlaces("", "t", ReadProgress())
     assert places.find(coordinator, [0]) == {}
     places.store(coordinator)

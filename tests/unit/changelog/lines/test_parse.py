@@ -17,40 +17,42 @@ from changelog.lines.forms.headers import shown, written
 from changelog.lines.forms.parse import (
     InputError,
     LineFormat,
-    Sent,
+    ParsedRecord,
     bytes_of,
     json_parser,
     line_parser,
 )
 from changelog.lines.forms.render import json_lines
 from changelog.lines.forms.shown import As, token
-from changelog.lines.writing import StoppedError, split
+from changelog.lines.writing import WritingStoppedError, split
 from tests.unit.changelog.lines.records import Made
 
 
 def test_a_line_is_a_key_and_a_value():
     parse = line_parser(LineFormat(headers=(("h", b"1"),)))
-    assert parse(b"a\tb\tc") == Sent(b"a", b"b\tc", [("h", b"1")])
-    assert parse(b"\t") == Sent(b"", b"", [("h", b"1")])
+    assert parse(b"a\tb\tc") == ParsedRecord(b"a", b"b\tc", [("h", b"1")])
+    assert parse(b"\t") == ParsedRecord(b"", b"", [("h", b"1")])
     with pytest.raises(InputError, match="no separator"):
         parse(b"a b")
-    assert line_parser(LineFormat(keyed=False))(b"a\tb") == Sent(None, b"a\tb", [])
-    assert line_parser(LineFormat(separator=b"::"))(b"a::b") == Sent(b"a", b"b", [])
+    assert line_parser(LineFormat(keyed=False))(b"a\tb") == ParsedRecord(None, b"a\tb", [])
+    assert line_parser(LineFormat(separator=b"::"))(b"a::b") == ParsedRecord(b"a", b"b", [])
 
 
 def test_a_null_is_written_on_request_alone():
-    assert line_parser(LineFormat())(b"a\t") == Sent(b"a", b"", [])
-    assert line_parser(LineFormat(null=b""))(b"a\t") == Sent(b"a", None, [])
-    assert line_parser(LineFormat(null=b"NULL"))(b"NULL\tNULL") == Sent(None, None, [])
-    assert json_parser(LineFormat())(b'{"key":null,"value":""}') == Sent(None, b"", [])
-    assert json_parser(LineFormat(null=b""))(b'{"key":"k","value":""}') == Sent(b"k", None, [])
+    assert line_parser(LineFormat())(b"a\t") == ParsedRecord(b"a", b"", [])
+    assert line_parser(LineFormat(null=b""))(b"a\t") == ParsedRecord(b"a", None, [])
+    assert line_parser(LineFormat(null=b"NULL"))(b"NULL\tNULL") == ParsedRecord(None, None, [])
+    assert json_parser(LineFormat())(b'{"key":null,"value":""}') == ParsedRecord(None, b"", [])
+    assert json_parser(LineFormat(null=b""))(b'{"key":"k","value":""}') == ParsedRecord(
+        b"k", None, []
+    )
 
 
 def test_an_object_keeps_what_is_no_text_as_it_is_written():
     line = (
         b' { "value" : {"n": 1.10, "big": 123456789012345678901234567890} , "key": 1.0,"offset":3}'
     )
-    assert json_parser(LineFormat())(line) == Sent(
+    assert json_parser(LineFormat())(line) == ParsedRecord(
         b"1.0", b'{"n": 1.10, "big": 123456789012345678901234567890}', []
     )
     assert json_parser(LineFormat(keyed=False))(b'{"value":[]}').value == b"[]"
@@ -82,7 +84,7 @@ def test_what_is_no_record_is_told(line, said):
 
 def test_texts_stand_for_bytes():
     parse = line_parser(LineFormat(key=bytes_of(As.HEX), value=bytes_of(As.BASE64)))
-    assert parse(b"00ff\tAP8=") == Sent(b"\x00\xff", b"\x00\xff", [])
+    assert parse(b"00ff\tAP8=") == ParsedRecord(b"\x00\xff", b"\x00\xff", [])
     with pytest.raises(InputError, match="the key is not in its form"):
         parse(b"0\tAP8=")
     with pytest.raises(InputError, match="the value is not in its form"):
@@ -141,7 +143,7 @@ def test_an_input_is_split_where_lines_end():
 def test_a_wait_for_input_can_be_ended():
     ours, theirs = os.pipe()
     try:
-        with pytest.raises(StoppedError):
+        with pytest.raises(WritingStoppedError):
             list(split(b"\n", lambda: True, ours))
     finally:
         os.close(ours)

@@ -8,9 +8,9 @@ from changelog.contract.base.errors import ConfigurationError
 from changelog.lines.place import (
     At,
     BeforeEnd,
-    Beginning,
     Bounds,
     End,
+    FirstRecord,
     Since,
     Stored,
     end_offsets,
@@ -26,7 +26,7 @@ BOUNDS = {0: Bounds(10, 20), 1: Bounds(0, 5)}
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("beginning", Beginning()),
+        ("beginning", FirstRecord()),
         ("end", End()),
         ("stored", Stored()),
         ("42", At(42)),
@@ -60,7 +60,7 @@ def test_a_read_does_not_end_where_it_can_only_begin(text):
 @pytest.mark.parametrize(
     ("place", "offsets"),
     [
-        (Beginning(), {0: 10, 1: 0}),
+        (FirstRecord(), {0: 10, 1: 0}),
         (End(), {0: 20, 1: 5}),
         (BeforeEnd(7), {0: 13, 1: 0}),
         (BeforeEnd(0), {0: 20, 1: 5}),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.lines.progress import Progress
+from changelog.lines.progress import ReadProgress
 from tests.unit.changelog.lines.records import Made
 
 
@@ -12,7 +12,7 @@ def places(records):
 
 
 def test_a_record_behind_the_end_ends_a_partition_whose_last_offsets_are_gaps():
-    progress = Progress()
+    progress = ReadProgress()
     progress.take({0: 5}, {0: 10})
     batch = [Made(5), Made(7), Made(12)]
     assert places(progress.kept(batch)) == [(0, 5), (0, 7)]
@@ -20,7 +20,7 @@ def test_a_record_behind_the_end_ends_a_partition_whose_last_offsets_are_gaps():
 
 
 def test_the_word_of_the_broker_ends_a_partition():
-    progress = Progress()
+    progress = ReadProgress()
     progress.take({0: 0, 1: 3}, {0: 4, 1: 3})
     assert progress.open == {0: 0}
     progress.reach(0, 3)
@@ -31,14 +31,14 @@ def test_the_word_of_the_broker_ends_a_partition():
 
 
 def test_a_partition_that_was_taken_away_is_not_shown():
-    progress = Progress()
+    progress = ReadProgress()
     progress.take({0: 0, 1: 0}, {0: None, 1: None})
     progress.forget([1])
     assert places(progress.kept([Made(0), Made(0, of=1), Made(1)])) == [(0, 0), (0, 1)]
 
 
 def test_what_was_fetched_twice_is_shown_once():
-    progress = Progress()
+    progress = ReadProgress()
     progress.take({0: 0}, {0: None})
     batch = [Made(0), Made(1), Made(2)]
     progress.note(progress.kept(batch)[:2])
@@ -49,7 +49,7 @@ def test_what_was_fetched_twice_is_shown_once():
 
 
 def test_a_time_ends_a_partition_at_its_first_record():
-    progress = Progress()
+    progress = ReadProgress()
     progress.take({0: 0, 1: 0}, {0: None, 1: None})
     batch = [Made(0, ms=1), Made(0, of=1, ms=9), Made(1, ms=5), Made(2, ms=4)]
     assert places(progress.kept(batch, before_ms=5)) == [(0, 0)]
@@ -62,7 +62,7 @@ def test_a_time_ends_a_partition_at_its_first_record():
     st.dictionaries(st.integers(0, 2), st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9))),
 )
 def test_each_wanted_record_is_kept_once_and_in_order(batch, taken):
-    progress = Progress()
+    progress = ReadProgress()
     progress.take(
         {n: start for n, (start, _) in taken.items()}, {n: end for n, (_, end) in taken.items()}
     )
@@ -89,7 +89,7 @@ def test_a_batch_is_kept_whole_exactly_where_each_record_is(found, taken):
     batch = [Made(at, of=of) for of, at in sorted(found)]
     kept = []
     for twice in (False, True):
-        progress = Progress()
+        progress = ReadProgress()
         progress.take(
             {n: start for n, (start, _) in taken.items()}, {n: end for n, (_, end) in taken.items()}
         )

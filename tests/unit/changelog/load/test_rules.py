@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.connect.rules.records.reading import BadRecordError, Number
+from changelog.connect.rules.records.reading import BadRecordError, WrittenNumber
 from changelog.contract.base.errors import ConfigurationError
 from changelog.load.prepare import parse_into
 from changelog.load.rules.cells import Raw, cell, line_of
@@ -90,9 +90,9 @@ def test_a_quoted_line_of_csv_reads_back(cells):
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [
-        (column("numeric"), Number("12345678901234567890.10"), b"12345678901234567890.10"),
+        (column("numeric"), WrittenNumber("12345678901234567890.10"), b"12345678901234567890.10"),
         (column("boolean", "bool"), True, b"true"),
-        (column("jsonb"), {"a": Number("1.10")}, b'{"a":1.10}'),
+        (column("jsonb"), {"a": WrittenNumber("1.10")}, b'{"a":1.10}'),
         (column("jsonb"), '{"a": 1.10}', b'{"a": 1.10}'),
         (column("bytea"), "AP8=", b"\\x00ff"),
         (column("bytea"), Raw(b"\\x00"), b"\\x00"),
@@ -100,8 +100,8 @@ def test_a_quoted_line_of_csv_reads_back(cells):
         (column("integer[]", "_int4", ("int4", 23)), [[1], [2]], b'{{"1"},{"2"}}'),
         (column("text"), [1, "x"], b'[1,"x"]'),
         (column("real", "float4"), 0.1, b"0.1"),
-        (column("numeric(5,2)", "numeric"), Number("1.100"), b"1.100"),
-        (column("numeric(5,2)", "numeric"), Number("1E2"), b"1E2"),
+        (column("numeric(5,2)", "numeric"), WrittenNumber("1.100"), b"1.100"),
+        (column("numeric(5,2)", "numeric"), WrittenNumber("1E2"), b"1E2"),
         (column("numeric(5,2)", "numeric"), "NaN", b"NaN"),
         (column("date"), None, None),
     ],
@@ -130,7 +130,7 @@ def test_a_value_has_its_text(kind, value, text):
 )
 def test_a_number_is_written_where_the_column_keeps_each_of_its_digits(text, is_exact):
     write = cell(column("numeric(5,2)", "numeric"))
-    for value in (Number(text), text, Raw(text.encode())):
+    for value in (WrittenNumber(text), text, Raw(text.encode())):
         if is_exact:
             assert write(value) == text.encode()
         else:
@@ -141,8 +141,8 @@ def test_a_number_is_written_where_the_column_keeps_each_of_its_digits(text, is_
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (column("numeric(5,2)", "numeric"), Number("1.001")),
-        (column("numeric(5,2)", "numeric"), Number("1e-3")),
+        (column("numeric(5,2)", "numeric"), WrittenNumber("1.001")),
+        (column("numeric(5,2)", "numeric"), WrittenNumber("1e-3")),
         (column("numeric(5,-2)", "numeric"), 150),
         (column("timestamp with time zone", "timestamptz"), "2024-01-01T00:00:00.0000001Z"),
         (column("timestamp(0) without time zone", "timestamp"), "2024-01-01T00:00:00.5"),

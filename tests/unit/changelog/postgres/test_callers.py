@@ -3,7 +3,7 @@
 import psycopg2
 import pytest
 
-from changelog.connect.postgres.session import Address, Session
+from changelog.connect.postgres.session import DatabaseAddress, Session
 from changelog.contract.base.errors import ConfigurationError, SinkError, UnavailableError
 from changelog.source.connect.connect import connect
 from views.sinks.postgres.server import PostgresClient
@@ -23,7 +23,9 @@ def of_capture():
 
 
 def of_a_connector():
-    Session(Address(url=URL, application="t", named="connection.url", look_at="connection.url"))
+    Session(
+        DatabaseAddress(url=URL, application="t", named="connection.url", look_at="connection.url")
+    )
 
 
 def of_a_sink():

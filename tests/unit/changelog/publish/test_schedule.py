@@ -7,7 +7,7 @@ import pytest
 from changelog.contract.base.errors import ConfigurationError, UnavailableSourceError
 from changelog.publish import cli
 from changelog.publish.rows import bare, relation_of
-from changelog.runtime.cron import Schedule
+from changelog.runtime.cron import CronSchedule
 from tests.support.builders import INTEGER
 
 
@@ -22,7 +22,9 @@ class Clock:
 
 def test_each_moment_comes_once_and_what_passed_in_a_long_run_is_left_out():
     clock = Clock(datetime(2026, 1, 31, 2, 59, 50, tzinfo=UTC))
-    moments = Schedule("* * * * *").moments(lambda: False, now=lambda: clock.now, wait=clock.wait)
+    moments = CronSchedule("* * * * *").moments(
+        lambda: False, now=lambda: clock.now, wait=clock.wait
+    )
     assert next(moments) == datetime(2026, 1, 31, 3, 0, tzinfo=UTC)
     assert clock.now == datetime(2026, 1, 31, 3, 0, tzinfo=UTC)
     clock.now += timedelta(minutes=5, seconds=10)
@@ -32,14 +34,14 @@ def test_each_moment_comes_once_and_what_passed_in_a_long_run_is_left_out():
 def test_who_is_stopped_waits_no_longer():
     clock = Clock(datetime(2026, 1, 31, 2, 0, tzinfo=UTC))
     stop = datetime(2026, 1, 31, 2, 0, 5, tzinfo=UTC)
-    schedule = Schedule("0 3 * * *")
+    schedule = CronSchedule("0 3 * * *")
     moments = schedule.moments(lambda: clock.now >= stop, now=lambda: clock.now, wait=clock.wait)
     assert list(moments) == []
     assert clock.now == stop
 
 
 def test_a_run_that_fails_is_told_and_the_next_one_comes(monkeypatch, capsys):
-    monkeypatch.setattr(Schedule, "moments", lambda self, stop, *, wait: iter("abc"))
+    monkeypatch.setattr(CronSchedule, "moments", lambda self, stop, *, wait: iter("abc"))
     runs = []
 
     def run():
@@ -61,7 +63,7 @@ def test_a_run_that_fails_is_told_and_the_next_one_comes(monkeypatch, capsys):
 @pytest.mark.parametrize("expression", ["", "now and then", "61 * * * *", "0 0 31 2 *"])
 def test_what_is_no_schedule_is_refused(expression):
     with pytest.raises(ConfigurationError):
-        Schedule(expression)
+        CronSchedule(expression)
 
 
 def test_a_query_stands_in_brackets_with_names_of_its_own():

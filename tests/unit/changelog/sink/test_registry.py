@@ -16,7 +16,7 @@ from changelog.contract.base.errors import (
     UnavailableLogError,
 )
 from changelog.sink import registry as module
-from changelog.sink.registry import Registry, same_schema
+from changelog.sink.registry import SchemaRegistry, same_schema
 
 FIELD = {"name": "id", "type": "int", "column": "id", "pg_type": "integer"}
 KEY = {"type": "record", "name": "orders_key", "relation": ["public", "orders"], "key": ["id"]}
@@ -76,7 +76,7 @@ def subjects():
 @pytest.fixture
 def connect(subjects):
     def connect():
-        registry = Registry(RegistryConnection(url="http://127.0.0.1:1"))
+        registry = SchemaRegistry(RegistryConnection(url="http://127.0.0.1:1"))
         registry._client = subjects
         return registry
 
@@ -188,7 +188,7 @@ def test_a_registry_that_refuses_the_user_ends_a_start_with_2(connect, subjects,
 
 def test_no_registry_at_the_address_is_unavailable_and_named(monkeypatch):
     monkeypatch.setattr(module, "_RETRIES", 0)
-    registry = Registry(RegistryConnection(url="http://ann:canary@127.0.0.1:1"))
+    registry = SchemaRegistry(RegistryConnection(url="http://ann:canary@127.0.0.1:1"))
     with pytest.raises(UnavailableLogError, match=r"127\.0\.0\.1:1") as caught:
         registry.register_key("orders", key_schema())
     assert "canary" not in str(caught.value)
@@ -200,7 +200,7 @@ def test_a_registry_that_never_answers_does_not_hang(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         connection = RegistryConnection(url=f"http://127.0.0.1:{port}")
-        with closing(Registry(connection)) as registry, pytest.raises(UnavailableLogError):
+        with closing(SchemaRegistry(connection)) as registry, pytest.raises(UnavailableLogError):
             registry.register_key("orders", key_schema())
 
 
@@ -209,7 +209,7 @@ def test_a_registry_that_never_answers_does_not_hang(monkeypatch):
 )
 def test_a_connection_that_cannot_be_used_is_a_configuration_error(url, options):
     with pytest.raises(ConfigurationError):
-        Registry(RegistryConnection(url=url, options=options))
+        SchemaRegistry(RegistryConnection(url=url, options=options))
 
 
 def test_schemas_are_compared_as_json():

@@ -1,11 +1,11 @@
 """Whether who reads a slot lives."""
 
-from changelog.source.stream.slot_reader import Pulse, SlotReader
+from changelog.source.stream.slot_reader import ReaderPulse, SlotReader
 
 
 def looks(*found):
     """Look at readers, one after the other; returns what was said each time."""
-    pulse = Pulse()
+    pulse = ReaderPulse()
     return [pulse.lives(SlotReader(pid, replied, "here")) for pid, replied in found]
 
 

@@ -12,7 +12,7 @@ from replay.api.values import LogFrontier
 from replay.cut.asof import AsOf
 from views.api.project import Project
 from views.api.runs import chosen, sound
-from views.base.config import RebuildSettings, Source, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.rebuild.result.report import ViewResult
 
 FRONTIER = Frontier(slot="s", epoch=1, lsn=Lsn(24), ts_us=0)
@@ -42,7 +42,7 @@ def test_what_is_asked_for_is_checked_before_anything_is_done(tmp_path):
     assert "hidden" not in repr(project) + repr(project.view("v")) + repr(project.log)
     settings: RebuildSettings = project._settings
     asked = chosen(settings, "changed", "refresh", "0/18")
-    assert (asked.verify, asked.source) == (VerifyMode.CHANGED, Source.REFRESH)
+    assert (asked.verify, asked.source) == (VerifyMode.CHANGED, RowsSource.REFRESH)
     assert asked.as_of is not None
     with pytest.raises(ConfigurationError, match=r"verify: there is no 'most' .* none, sample, ch"):
         project.view("v").rebuild(verify="most")  # type: ignore[arg-type]

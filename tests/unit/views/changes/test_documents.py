@@ -10,7 +10,7 @@ import pytest
 from changelog.avro.bodies import bare
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import frame
-from views.changes.feed import Documents
+from views.changes.feed import FeedDocuments
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3}
 SCHEMA = {
@@ -32,7 +32,7 @@ def record(**row) -> bytes:
 
 
 def test_a_row_has_all_its_digits() -> None:
-    documents = Documents({7: json.dumps(SCHEMA)}.__getitem__)
+    documents = FeedDocuments({7: json.dumps(SCHEMA)}.__getitem__)
     amount = (-(10**37) - 1).to_bytes(16, "big", signed=True)
     raw = record(id=2**62, amount=amount, at=1_700_000_000_123_456, tags=["a", None])
     assert orjson.loads(documents.json(raw)) == {
@@ -67,18 +67,18 @@ def test_a_row_has_all_its_digits() -> None:
 def test_values_are_as_in_documents(schema, value, shown) -> None:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(bare(schema)), value)
-    found = Documents(lambda _: json.dumps(schema)).json(frame(7) + out.getvalue())
+    found = FeedDocuments(lambda _: json.dumps(schema)).json(frame(7) + out.getvalue())
     assert orjson.loads(found) == shown
 
 
 def test_json_goes_through_as_it_is_and_a_delete_is_null() -> None:
-    documents = Documents(None)
+    documents = FeedDocuments(None)
     assert documents.json(b'{"a": 1.10}') == b'{"a": 1.10}'
     assert documents.json(None) == b"null"
 
 
 def test_a_record_of_something_else_is_refused() -> None:
-    documents = Documents({7: json.dumps(SCHEMA)}.__getitem__)
+    documents = FeedDocuments({7: json.dumps(SCHEMA)}.__getitem__)
     for raw in (b"", b"abc", frame(7), record(id=1, amount=None, at=None, tags=None)[:-1]):
         with pytest.raises(CorruptRecordError):
             documents.json(raw)

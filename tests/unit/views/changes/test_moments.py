@@ -4,7 +4,7 @@ import pytest
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.lsn import Lsn
-from views.changes.moments import START, AheadError, GoneError, Moment, Place, place_after
+from views.changes.moments import START, AheadError, FeedPlace, GoneError, Moment, place_after
 
 LIFE = "00c0ffee"
 
@@ -33,7 +33,7 @@ BACK = moments((16, 5, 1), (32, 9, 2), (16, 12, 1), (64, 20, 1))
     ],
 )
 def test_a_client_gets_all_that_it_lacks(since, known, offset) -> None:
-    assert place_after(since, known, LIFE) == Place(offset, 1000 + offset if offset else 0)
+    assert place_after(since, known, LIFE) == FeedPlace(offset, 1000 + offset if offset else 0)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_what_cannot_be_gone_on_from_is_refused(since, error) -> None:
 
 def test_a_mark_leads_back_to_its_frontier() -> None:
     for each in BACK:
-        assert place_after(each.mark(LIFE), BACK, LIFE) == Place(each.end, each.written_s)
+        assert place_after(each.mark(LIFE), BACK, LIFE) == FeedPlace(each.end, each.written_s)

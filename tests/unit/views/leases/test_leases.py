@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self, cast
 
 from views.leases.leases import Leases
-from views.leases.record import Placed, Record, split_key
+from views.leases.record import LeaseRecord, Placed, split_key
 
 
 class Topic:
@@ -21,7 +21,7 @@ class Topic:
     def __exit__(self, *_: object) -> None:
         """Close nothing."""
 
-    def append(self, records: Mapping[bytes, Record | None]) -> int:
+    def append(self, records: Mapping[bytes, LeaseRecord | None]) -> int:
         for key, record in records.items():
             lock, claim = split_key(key)
             self.records.append(

@@ -33,14 +33,14 @@ from views.generations.succession import SinkGenerations
 from views.leases.decide import Tenure
 from views.leases.record import Owner
 from views.operate.doctor import COMMANDS, examine, lasts
-from views.operate.other_commands import Answer
+from views.operate.other_commands import CommandAnswer
 from views.operate.served import look_at_views
 from views.project.spec import ViewSpec
 from views.sinks.base import UnavailableSinkError
 
-CHECKED = Answer(0, {"checks": []}, "")
-STATUS = Answer(0, {"problems": [], "slot": "s"}, "")
-TOPICS = Answer(0, {"topics": []}, "")
+CHECKED = CommandAnswer(0, {"checks": []}, "")
+STATUS = CommandAnswer(0, {"problems": [], "slot": "s"}, "")
+TOPICS = CommandAnswer(0, {"topics": []}, "")
 
 
 def answers(_folder, commands, steps):

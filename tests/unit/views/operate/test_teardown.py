@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from changelog.capture.inspect.parts import Part
+from changelog.capture.inspect.parts import MadePart
 from changelog.contract.base.errors import ConfigurationError, LogError
 from changelog.runtime.findings import Level
 from changelog.runtime.progress.bar import StepBar
@@ -21,7 +21,7 @@ def parts(removed, *, failing=()):
             raise LogError(f"{kind} fails")
         removed.append(kind)
 
-    return [Part(kind=kind, text=kind, remove=partial(remove, kind)) for kind in KINDS]
+    return [MadePart(kind=kind, text=kind, remove=partial(remove, kind)) for kind in KINDS]
 
 
 def test_everything_goes_in_its_order():

@@ -15,12 +15,19 @@ from changelog.contract.base.errors import UnavailableLogError
 from tests.support.memory_sessions import MemorySessions
 from views.page import answers as answers_module
 from views.page.access import COOKIE, Access
-from views.page.actions import Action, Done, Plan
-from views.page.answers import Answers
+from views.page.actions import Action, ActionPlan, Done
+from views.page.answers import PageAnswers
 from views.page.line.cells import cells
 from views.page.line.looking import Seen
 from views.page.line.sources import Line
-from views.page.line.standing import Declared, Level, Log, Serving, Standing, view_line
+from views.page.line.standing import (
+    DeclaredView,
+    LineStanding,
+    LogProgress,
+    Serving,
+    Severity,
+    view_line,
+)
 
 TOKEN = "token-canary-0123456789"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -57,10 +64,10 @@ class AsgiClient:
 
 def made_line():
     view = view_line(
-        Declared(name="totals", sinks=("cache",), key=("id",), description=SCRIPT),
+        DeclaredView(name="totals", sinks=("cache",), key=("id",), description=SCRIPT),
         sinks={"cache": Seen(Serving(2))},
         history=Seen([]),
-        log=Log(),
+        log=LogProgress(),
         refused={},
         due=None,
         now=NOW,
@@ -72,7 +79,7 @@ def made_line():
         capture=Seen(None, SCRIPT),
         topics=Seen(None, SCRIPT),
         views=(view,),
-        unknown=(Standing(Level.UNKNOWN, SCRIPT, SCRIPT),),
+        unknown=(LineStanding(Severity.UNKNOWN, SCRIPT, SCRIPT),),
     )
 
 
@@ -90,7 +97,9 @@ def sessions():
 def client(monkeypatch, tmp_path, asked, sessions):
     """Gives a client of a page by its token; what it shows is made up."""
     action = Action("rollback", "Roll back", lambda *_: (1, ("totals", "--rollback")))
-    plan = Plan(serving=2, to=1, sinks=("cache",), words=("totals", "--rollback"), note=SCRIPT)
+    plan = ActionPlan(
+        serving=2, to=1, sinks=("cache",), words=("totals", "--rollback"), note=SCRIPT
+    )
     monkeypatch.setattr(Action, "plan", lambda *_: plan)
     monkeypatch.setattr(answers_module, "ACTIONS", {"rollback": action})
 
@@ -102,7 +111,7 @@ def client(monkeypatch, tmp_path, asked, sessions):
 
     def client(token="", **headers):
         access = Access.of(Admission(token.encode()), is_tls=False, sessions=sessions)
-        found = Answers(tmp_path, access)
+        found = PageAnswers(tmp_path, access)
         found._sources = SimpleNamespace(  # type: ignore[assignment]
             line=lambda **_: made_line(), rows=lambda _: [], project=lambda: None, again=list
         )

@@ -9,11 +9,11 @@ from starlette.requests import Request
 
 from changelog.connect.http.admission import Admission
 from tests.support.memory_sessions import MemorySessions
-from views.changes.feed import Change, Nothing, Some
+from views.changes.feed import KeyChange, Nothing, Some
 from views.changes.moments import GoneError
 from views.page import changes as changes_module
 from views.page.access import Access
-from views.page.changes import Changes
+from views.page.changes import ChangeStreams
 
 SCOPE: dict[str, Any] = {
     "type": "http",
@@ -36,7 +36,7 @@ class Feed:
             self.made += 1
             if self._fails:
                 raise GoneError("dropped")
-            yield Nothing() if self.made % 2 else Some([Change(b"{}", b"null")])
+            yield Nothing() if self.made % 2 else Some([KeyChange(b"{}", b"null")])
 
     def close(self) -> None:
         self.closed += 1
@@ -47,7 +47,7 @@ def opened(monkeypatch):
     access = Access.of(Admission(b""), is_tls=False, sessions=MemorySessions())
 
     def opened(feed):
-        found = Changes(SimpleNamespace(), access)  # type: ignore[arg-type]
+        found = ChangeStreams(SimpleNamespace(), access)  # type: ignore[arg-type]
         monkeypatch.setattr(found, "_begun", lambda *_: feed)
         return found
 

@@ -10,10 +10,17 @@ from views.page.line.cells import cells
 from views.page.line.charts import charts
 from views.page.line.looking import Seen
 from views.page.line.sources import Line, refused_of
-from views.page.line.standing import Declared, Level, Log, Serving, log_of, view_line
+from views.page.line.standing import (
+    DeclaredView,
+    LogProgress,
+    Serving,
+    Severity,
+    log_of,
+    view_line,
+)
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-TOTALS = Declared(name="totals", sinks=("delta", "cache"), tables=("public.orders",))
+TOTALS = DeclaredView(name="totals", sinks=("delta", "cache"), tables=("public.orders",))
 
 
 def row(generation=2, state=PUBLISHED, **told):
@@ -30,7 +37,7 @@ def seen(delta=2, cache=2, lsn=None):
     return {"delta": Seen(Serving(delta)), "cache": Seen(Serving(cache, lsn))}
 
 
-def line(rows=(row(),), sinks=None, log=Log(), refused=None, declared=TOTALS):  # noqa: B008
+def line(rows=(row(),), sinks=None, log=LogProgress(), refused=None, declared=TOTALS):  # noqa: B008
     return view_line(
         declared,
         sinks=seen() if sinks is None else sinks,
@@ -51,31 +58,31 @@ def test_a_proof_of_changed_rows_says_no_more() -> None:
 def test_what_is_refuted_while_it_serves_is_told_until_it_is_proved() -> None:
     refuted = row(2, REFUTED, verified=False, note="a row differs")
     found = line([row(), refuted, row(3, FAILED, note="no disk")])
-    assert (found.worst.level, found.proof) == (Level.PROBLEM, "refuted")
+    assert (found.worst.level, found.proof) == (Severity.PROBLEM, "refuted")
     assert any("2 is refuted and serves" in each.text for each in found.standings)
 
 
 def test_a_proved_view_is_well() -> None:
     found = line()
-    assert (found.worst.level, found.serving, found.proof) == (Level.OK, 2, "proved")
+    assert (found.worst.level, found.serving, found.proof) == (Severity.OK, 2, "proved")
     assert found.rows == 40
 
 
 @pytest.mark.parametrize(
     ("found", "level", "said"),
     [
-        (line([row(), row(3, REFUTED, note="a row differs")]), Level.PROBLEM, "3 was refuted"),
-        (line([row(), row(3, FAILED, note="no disk")]), Level.PROBLEM, "failed: no disk"),
-        (line(sinks=seen(2, 1)), Level.PROBLEM, "delta 2, cache 1"),
-        (line(refused={"public.orders": "compacted"}), Level.PROBLEM, "compacted"),
-        (line([row(verified=False)]), Level.PROBLEM, "refuted and serves"),
-        (line([row(verified=None)]), Level.NOTE, "is not proved"),
-        (line([row(), row(3, STAGED)]), Level.NOTE, "3 is staged"),
-        (line([], seen(None, None)), Level.NOTE, "was never built"),
-        (line(sinks=seen(None, None)), Level.PROBLEM, "nothing serves, though generation 2 did"),
-        (line(Seen(None, "no answer yet")), Level.UNKNOWN, "no answer yet"),
-        (line([row(7)]), Level.UNKNOWN, "the history does not know it"),
-        (line(declared=Declared(name="totals", wrong="no key")), Level.PROBLEM, "no key"),
+        (line([row(), row(3, REFUTED, note="a row differs")]), Severity.PROBLEM, "3 was refuted"),
+        (line([row(), row(3, FAILED, note="no disk")]), Severity.PROBLEM, "failed: no disk"),
+        (line(sinks=seen(2, 1)), Severity.PROBLEM, "delta 2, cache 1"),
+        (line(refused={"public.orders": "compacted"}), Severity.PROBLEM, "compacted"),
+        (line([row(verified=False)]), Severity.PROBLEM, "refuted and serves"),
+        (line([row(verified=None)]), Severity.NOTE, "is not proved"),
+        (line([row(), row(3, STAGED)]), Severity.NOTE, "3 is staged"),
+        (line([], seen(None, None)), Severity.NOTE, "was never built"),
+        (line(sinks=seen(None, None)), Severity.PROBLEM, "nothing serves, though generation 2 did"),
+        (line(Seen(None, "no answer yet")), Severity.UNKNOWN, "no answer yet"),
+        (line([row(7)]), Severity.UNKNOWN, "the history does not know it"),
+        (line(declared=DeclaredView(name="totals", wrong="no key")), Severity.PROBLEM, "no key"),
     ],
 )  # fmt: skip
 def test_the_worst_is_told_first_with_what_mends_it(found, level, said) -> None:
@@ -86,7 +93,7 @@ def test_the_worst_is_told_first_with_what_mends_it(found, level, said) -> None:
 
 def test_a_sink_that_does_not_tell_is_unknown_and_so_is_what_depends_on_it() -> None:
     found = line(sinks={**seen(), "cache": Seen(None, "no answer for 20 s")})
-    assert found.worst.level is Level.UNKNOWN
+    assert found.worst.level is Severity.UNKNOWN
     assert found.worst.text == "cache: no answer for 20 s"
     assert (found.serving, found.lsn, found.lag_s) == (None, None, None)
 
@@ -94,11 +101,14 @@ def test_a_sink_that_does_not_tell_is_unknown_and_so_is_what_depends_on_it() -> 
 def test_a_problem_is_worse_than_what_is_unknown() -> None:
     away = {**seen(), "cache": Seen(None, "away")}
     found = line([row(), row(3, REFUTED)], away)
-    assert [each.level for each in found.standings] == [Level.PROBLEM, Level.UNKNOWN]
+    assert [each.level for each in found.standings] == [
+        Severity.PROBLEM,
+        Severity.UNKNOWN,
+    ]
 
 
 def test_how_far_a_view_is_behind() -> None:
-    log = Log(lsn="0/200", lag_s=1.5, wal_lsn="0/300")
+    log = LogProgress(lsn="0/200", lag_s=1.5, wal_lsn="0/300")
     old = line(log=log)
     assert (old.lsn, old.lag_s, old.lag_bytes) == ("0/100", 300.0, 0x200)
     # The least of its sinks counts: one never went forward.
@@ -109,9 +119,9 @@ def test_how_far_a_view_is_behind() -> None:
 
 
 def test_what_a_status_without_an_answer_says_of_the_log() -> None:
-    assert log_of(None) == log_of({"error": "away"}) == Log()
+    assert log_of(None) == log_of({"error": "away"}) == LogProgress()
     said: dict[str, Any] = {"problems": [], "frontier": None, "lag_s": None, "wal_lsn": "0/1"}
-    assert log_of(said) == Log(wal_lsn="0/1")
+    assert log_of(said) == LogProgress(wal_lsn="0/1")
 
 
 def test_a_topic_is_refused_unless_its_verdict_says_otherwise() -> None:
@@ -165,36 +175,36 @@ NO_SOURCE = {
 @pytest.mark.parametrize(
     ("told", "level", "said", "slot", "frontier"),
     [
-        ({}, Level.OK, "capture runs", "active, WAL reserved", "0/100"),
+        ({}, Severity.OK, "capture runs", "active, WAL reserved", "0/100"),
         (
             {"unanswered": {"registry": "no registry"}, "problems": ["no registry"]},
-            Level.UNKNOWN,
+            Severity.UNKNOWN,
             "capture runs; no registry",
             "active, WAL reserved",
             "0/100",
         ),
         (
             {**NO_LOG, "problems": ["no broker answers"]},
-            Level.UNKNOWN,
+            Severity.UNKNOWN,
             "capture runs; how far is not known: no broker answers",
             "active, WAL reserved",
             "unknown",
         ),
         (
             {**NO_LOG, "active": False, "problems": ["no broker answers", "nobody reads the slot"]},
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "nobody reads the slot",
             "idle, WAL reserved",
             "unknown",
         ),
         (
             {**NO_SOURCE, "problems": ["no server answers", "the last frontier is old"]},
-            Level.UNKNOWN,
+            Severity.UNKNOWN,
             "no server answers",
             "unknown",
             "0/100, 4 min old",
         ),
-        ({"frontier": None, "problems": ["none"]}, Level.PROBLEM, "none", None, "none yet"),
+        ({"frontier": None, "problems": ["none"]}, Severity.PROBLEM, "none", None, "none yet"),
     ],
 )
 def test_source_and_log_are_told_each_without_the_other(told, level, said, slot, frontier) -> None:

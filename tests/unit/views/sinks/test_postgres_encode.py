@@ -8,16 +8,16 @@ from pyspark.sql.types import ArrayType, DateType, IntegerType, TimestampNTZType
 
 from changelog.contract.base.errors import SinkError
 from views.sinks.postgres import encode
-from views.sinks.postgres.column_types import Form
+from views.sinks.postgres.column_types import ColumnForm
 from views.sinks.postgres.copy import tuples
 
 FIRST_DAY, LAST_DAY = -2_440_588, 2_145_042_905
 FIRST_MOMENT = -210_866_803_200_000_000
 FORMS = (
-    Form("id", "id", IntegerType(), "integer", "integer"),
-    Form("day", "day", DateType(), "date", "date"),
-    Form("at", "at", TimestampNTZType(), "timestamp", "timestamp"),
-    Form("days", "days", ArrayType(DateType()), "date[]", "date[]"),
+    ColumnForm("id", "id", IntegerType(), "integer", "integer"),
+    ColumnForm("day", "day", DateType(), "date", "date"),
+    ColumnForm("at", "at", TimestampNTZType(), "timestamp", "timestamp"),
+    ColumnForm("days", "days", ArrayType(DateType()), "date[]", "date[]"),
 )
 
 

@@ -22,7 +22,7 @@ from views.verify.records import read as asking
 from views.verify.records import topic as reading
 from views.verify.records.receipts import require_whole, shared_out
 from views.verify.records.survivors import Buckets
-from views.verify.records.topic import Findings, TopicRead, _Keys, read_share
+from views.verify.records.topic import RecordFindings, TopicRead, _Keys, read_share
 from views.verify.values.faults import Quarantine
 
 FRAME = b"\0\0\0\0\7"
@@ -80,9 +80,9 @@ def test_a_key_is_in_one_bucket_and_no_record_is_lost(way, records, prefix, buck
     assert again == whole
 
 
-def findings(quarantine: Quarantine | None = None, keys: _Keys | None = None) -> Findings:
+def findings(quarantine: Quarantine | None = None, keys: _Keys | None = None) -> RecordFindings:
     frontier = Frontier(slot="s", epoch=2, lsn=Lsn(50), ts_us=0, cluster_id="c")
-    return Findings("t", frontier, keys or _Keys(False, None), quarantine)
+    return RecordFindings("t", frontier, keys or _Keys(False, None), quarantine)
 
 
 @given(logs, st.sampled_from([_Keys(False, 7), _Keys(False, None), _Keys(True, None)]))
