@@ -24,7 +24,7 @@ from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
 from changelog.runtime.process.garbage_collection import collect_rarely
 from changelog.runtime.setting import Given
-from changelog.sections import CaptureSettings, Kafka, SchemaRegistry
+from changelog.sections import CaptureSettings, Kafka, Registry
 
 if TYPE_CHECKING:
     from changelog.publish.publish import Published, PublishSettings
@@ -83,7 +83,7 @@ class _Publish:
     "`changelog publish --query @totals.sql --from duckdb:shop.db --to totals --key day --as json "
     "--tombstones --changed-only --every '0 3 * * *'` each night, only what changed",
 )
-@takes(Chosen(Kafka), Chosen(SchemaRegistry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
+@takes(Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
 def publish(project: ProjectOption = Path(), *, options_given: Given, options: _Publish) -> None:
     """Publish the rows of a query to a topic, all of them in one transaction.
 
@@ -91,7 +91,7 @@ def publish(project: ProjectOption = Path(), *, options_given: Given, options: _
     and the command ends with 1. With --every a run that fails is told, and the next one comes.
     """
     from changelog.publish.publish import Publish, PublishStoppedError
-    from changelog.sink.registry import SchemaRegistry as Client
+    from changelog.sink.registry import SchemaRegistry
 
     collect_rarely()
     overrides = {**options_given, "kafka.options": parse_properties(options.client, "-X")}
@@ -105,7 +105,7 @@ def publish(project: ProjectOption = Path(), *, options_given: Given, options: _
         settings.kafka,
         target,
         settings.capture,
-        lambda: Client(settings.registry),
+        lambda: SchemaRegistry(settings.registry),
         bar_console(as_json=options.as_json),
     )
     query, source = _query(options.query), resolved(options.source, settings.root)

@@ -260,7 +260,7 @@ def test_changes_of_a_slot_that_others_made_are_printed_from_a_place_in_the_wal(
     assert [each["key"] for each in changes(out)] == [{"id": 1002}]
     assert '"op":"r"' not in out
     code, _, said = given.run("--print", *GIVEN, "--start-lsn", "1")
-    assert (code, "lies before" in said) == (2, True)
+    assert (code, "is before" in said) == (2, True)
     given.sql("DELETE FROM notes WHERE id = 1002")
     code, out, said = given.run("--print", *GIVEN, "--start-lsn", "0")
     assert changes(out)[-1]["op"] == "d", said

@@ -131,7 +131,7 @@ def test_a_transaction_that_hangs_is_named_and_nobody_stalls(make, monkeypatch):
             by_verifier(capture, behind, topic, key_id)
         assert by_verifier(capture, frontier, topic, key_id)  # what lies before it can be read
         capture.begin(until="now")
-        said = "a transaction that is not of this capture is open"
+        said = "a transaction of another program is open"
         wait_until(lambda: said in capture.said(), 60, "capture says so")
     assert readers() == by_model(capture, behind, topic)
     wait_until(lambda: capture.running.poll() == 0, 60, "capture goes on when it is over")

@@ -232,7 +232,7 @@ def test_a_slot_of_a_group_that_somebody_moved_is_refused(capture):
     )
     code, said = capture.attempt()
     assert code != 0
-    assert f'slot "{capture.prefix}_side" stands at' in said
+    assert f'slot "{capture.prefix}_side" is at' in said
     assert "past the last frontier of the log" in said
 
 

@@ -125,7 +125,7 @@ def test_a_failover_to_a_standby_that_follows_the_slot_loses_nothing(capture_of,
     capture.holds(2300)
     found = capture.frontier()
     assert (found.epoch, found.timeline) == (epoch, 2), capture.said()
-    assert "has all that the log holds: going on" in capture.said()
+    assert "has every change on the log: continuing" in capture.said()
     capture.stop()
     capture.check()
     (line,) = capture.command("verify", "--json")

@@ -115,7 +115,7 @@ def forget_to_flush():
 
 def acknowledge_early():
     """Acknowledge each transaction when it was read, before any frontier."""
-    original = intake.StreamIntake._take
+    original = intake.StreamIntake._take_event
     intake.StreamIntake._write_bulk = lambda *_: False  # each transaction by itself
 
     def take(self, event):
@@ -124,7 +124,7 @@ def acknowledge_early():
             wait_until(lambda: _confirmed() >= event.end_lsn, 30, "the slot has moved")
         original(self, event)
 
-    intake.StreamIntake._take = take
+    intake.StreamIntake._take_event = take
 
 
 def null_for_toast():

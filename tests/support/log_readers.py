@@ -6,10 +6,9 @@ import duckdb
 
 from changelog.contract.base.position import Position
 from replay.base.record_place import TopicRange
-from replay.scan.last_records import LastRecords, SurvivorRules
+from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
-from views.verify.records.survivors import FoldedBuckets
-from views.verify.records.survivors import SurvivorRules as KeptRecords
+from views.verify.records.survivors import FoldedBuckets, SurvivorRules
 from views.verify.records.topic import read_topic
 
 
@@ -19,7 +18,7 @@ def by_tasks(capture, frontier, topic, key_id):
     since = frontier.since.get(topic)
     wanted = TopicRange(topic=topic, starts=starts, ends=ends, key_schema_id=key_id)
     before = Position(frontier.epoch, frontier.lsn, 0)
-    rules = SurvivorRules.of(wanted, since=since, before=before, most_bytes=1 << 24)
+    rules = FoldRules.of(wanted, since=since, before=before, most_bytes=1 << 24)
     rows: dict[bytes, bytes | None] = {}
     count = 0
     for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -35,7 +34,7 @@ def by_verifier(capture, frontier, topic, key_id):
     with closing(duckdb.connect()) as database:
         found = read_topic(capture.kafka, frontier, topic, key_id=key_id)
         since = frontier.since.get(topic)
-        rules = KeptRecords(epoch=frontier.epoch, since=since, before=frontier.lsn)
+        rules = SurvivorRules(epoch=frontier.epoch, since=since, before=frontier.lsn)
         rows: dict[bytes, bytes | None] = {}
         for batch in FoldedBuckets(database, found.buckets, rules).batches():
             rows.update(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))

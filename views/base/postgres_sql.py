@@ -6,7 +6,7 @@ from string import ascii_lowercase, ascii_uppercase
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
-from sqlglot.parsers.postgres import Parser
+from sqlglot.parsers.postgres import PostgresParser
 
 _WITH_WORDS = ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
 """Functions whose arguments have words between them."""
@@ -22,10 +22,12 @@ def name_of(identifier: exp.Expr) -> str:
 class PostgresSql(Postgres):
     """PostgreSQL's SQL; a function is what it is called, and not what sqlglot has for it."""
 
-    class Parser(Parser):
+    class Parser(PostgresParser):
         """Has no functions of other databases by the names of PostgreSQL's."""
 
         FUNCTIONS = {}  # noqa: RUF012 - as its base has it
         FUNCTION_PARSERS = {  # noqa: RUF012
-            name: parse for name, parse in Parser.FUNCTION_PARSERS.items() if name in _WITH_WORDS
+            name: parse
+            for name, parse in PostgresParser.FUNCTION_PARSERS.items()
+            if name in _WITH_WORDS
         }

@@ -15,7 +15,7 @@ from itertools import pairwise
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.optimizer.scope import Scope, traverse_scope
-from sqlglot.parsers.spark import Parser
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 _AT_MOST = 80
@@ -41,7 +41,7 @@ class SparkSql(Spark):
                     tokens.append(token)
             return tokens
 
-    class Parser(Parser):
+    class Parser(SparkParser):
         """Passes over hints: they change no row, and the names in them are no tables."""
 
         def _parse_hint(self) -> exp.Hint | None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from changelog.capture.rows.rules import CaptureRules, catalogue_of
 from changelog.capture.rows.tables import CapturedTables
 from changelog.capture.start.decide import Adopt, Continue, Fresh, Resume
-from changelog.capture.start.environment import Environment, LogFacts, SourceFacts, stand
+from changelog.capture.start.environment import Environment, LogFacts, SourceFacts, checked
 from changelog.capture.start.other_slots import refuse_shared
 from changelog.capture.start.outlook import (
     Outlook,
@@ -262,7 +262,7 @@ class _Check:
         if plans is None or not answers:
             findings.ask("rights", lambda: self._rights(source, source.tables))
             return
-        environment = findings.ask("topics", lambda: stand(settings, source, system, log, tables))
+        environment = findings.ask("topics", lambda: checked(settings, source, system, log, tables))
         if environment is not None:
             self._beginning(source, environment)
 

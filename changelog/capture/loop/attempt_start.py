@@ -24,9 +24,7 @@ from changelog.capture.start.outlook import (
 from changelog.capture.start.publishing import publish, unpublished
 from changelog.capture.state.policy import Reaction
 from changelog.capture.state.start_state import Context, StartState
-from changelog.contract.base.errors import (
-    ChangelogError,
-)
+from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.backfill import BackfillRecord, TableBackfill
 from changelog.contract.log.frontier import Frontier
@@ -51,15 +49,15 @@ log = logging.getLogger("changelog.capture")
 class AttemptStart:
     """State of the slot, the log and the tables when an attempt starts to stream."""
 
-    start_state: StartState  # from where it streams
+    start_state: StartState  # where the stream starts
     written: WrittenRecords  # the records on the log after its last frontier
     tasks: list[TableTask]  # the tables that have to be copied
-    start_lsn: Lsn  # the consistent point of the slot, 0 where it is not known
-    # of a temporary slot the connection that created it, which alone can read it
+    start_lsn: Lsn  # the consistent point of the slot, 0 if it is not known
+    # the connection that created a temporary slot: no other one can read it
     connection: LogicalReplicationConnection | None = None
-    # tables that end capture unless the WAL asks for a copy of them
+    # tables that end capture unless the WAL asks for a copy of them, with the errors
     stopping: Mapping[TableName, ChangelogError] = field(default_factory=dict)
-    # tables that cannot go on as they are on the log
+    # tables that cannot continue under the schemas on the log, with the errors
     failing: Mapping[TableName, ChangelogError] = field(default_factory=dict)
 
 
@@ -125,12 +123,12 @@ class AttemptStarter:
         )
 
     def _adopted(self, decision: Adopt, status: SlotStatus | None) -> AttemptStart:
-        """Start a fresh log on a slot that others have made."""
+        """Start a fresh log on a slot that somebody else has created."""
         assert status is not None  # noqa: S101 - decide adopts a slot that is there
         check_slot(status)
         publish(self.environment, None, as_it_is=True)
         epoch, start = decision.epoch, decision.lsn
-        log.info("a fresh log under epoch %d, on a slot of others, from %s", epoch, start)
+        log.info("a fresh log under epoch %d, on an existing slot, from %s", epoch, start)
         self.environment.frontiers.write_backfill(self._first_backfill(epoch, start))
         return self._before_first_frontier(StartState(epoch=epoch, lsn=start), None)
 
@@ -158,7 +156,7 @@ class AttemptStarter:
         backfill: BackfillRecord | None,
         refiltered: Collection[TableName] = (),
     ) -> AttemptStart:
-        """Start before the first frontier: with every table to be copied, or none."""
+        """Start a log that has no frontier yet: every table is copied, or none."""
         if self.environment.settings.capture.skip_snapshot:
             start_state.skip(self.environment.topics.values(), self.written.ends)
             return AttemptStart(start_state, self.written, [], start_state.lsn)
@@ -210,10 +208,10 @@ class AttemptStarter:
         )
 
     def _warn_of_changes(self, frontier: Frontier) -> None:
-        """Log a failover, and the tables that are captured no more, since the last frontier."""
+        """Warn of a failover and of tables that are no longer captured since the last frontier."""
         if frontier.timeline != self.environment.system.timeline:
             log.warning(
-                "timeline %d follows %d (failover), and has all that the log holds: going on",
+                "timeline %d follows %d (failover) and has every change on the log: continuing",
                 self.environment.system.timeline,
                 frontier.timeline,
             )
@@ -222,7 +220,7 @@ class AttemptStarter:
             *self.environment.refused,
         }
         for table in sorted(uncaptured):
-            log.warning("table %s is not captured any more: frontiers leave it out", table.said)
+            log.warning("table %s is no longer captured: frontiers leave it out", table.said)
 
     def _skip(self, start_state: StartState, skipped: Skipped) -> None:
         """Stream the tables that `--skip-snapshot` leaves without a copy."""
@@ -230,7 +228,7 @@ class AttemptStarter:
         start_state.skip([topics[table] for table in skipped.new], self.written.ends)
         start_state.uncopied |= {topics[table] for table in skipped.kept}
         for table in sorted(skipped.new):
-            log.info("table %s is new, and not copied: its topic gets changes alone", table.said)
+            log.info("table %s is new and not copied: its topic gets only changes", table.said)
 
     def _record_lost_tables(
         self,
@@ -239,9 +237,9 @@ class AttemptStarter:
         tables_to_copy: set[TableName],
         lost_records: Sequence[Loss],
     ) -> BackfillRecord | None:
-        """Write down which tables have lost changes, before that can no longer be seen.
+        """Record on the log which tables have lost changes, while that can still be seen.
 
-        Returns the backfills that go on, with the copies of these tables.
+        Returns the unfinished backfills, with the copies of these tables added.
         """
         if self.environment.settings.capture.on_incompatible == "resnapshot":
             tables_to_copy = tables_to_copy | unpublished(self.environment, frontier, unfinished)
@@ -249,7 +247,7 @@ class AttemptStarter:
             return unfinished
         if tables_to_copy:
             names = ", ".join(map(str, sorted(tables_to_copy)))
-            log.warning("changes are lost, and so these tables are copied anew: %s", names)
+            log.warning("changes are lost, so these tables are copied again: %s", names)
         record = unfinished or BackfillRecord(
             slot=frontier.slot,
             epoch=frontier.epoch,
@@ -273,7 +271,7 @@ class AttemptStarter:
         return record
 
     def _enable_failover(self, status: SlotStatus) -> None:
-        """Make the slot a failover slot if it was made without."""
+        """Turn the slot into a failover slot if the settings want one."""
         may_fail_over = (
             self.environment.settings.capture.failover_slot and not self.environment.is_standby
         )
@@ -282,9 +280,9 @@ class AttemptStarter:
             log.info('standbys may follow the slot "%s" from now on', status.name)
 
     def _first_backfill(self, epoch: int, start: Lsn) -> BackfillRecord:
-        """Return the record of an epoch that no frontier has yet; `start` 0: its slot is to come.
+        """Return the first record of an epoch; with `start` 0 its slot is not created yet.
 
-        It explains the slot to the next attempt if this one crashes.
+        If this attempt crashes, the record tells the next one why the slot exists.
         """
         return BackfillRecord(
             slot=self.environment.settings.capture.slot,
@@ -303,18 +301,18 @@ class AttemptStarter:
         *,
         drop: bool,
     ) -> ExportedSnapshot:
-        """Make a slot for a new epoch, so that no crash leaves one which the log cannot explain."""
+        """Create the slot of a new epoch; the log announces it first, in case of a crash."""
         slot, failpoint = self.environment.settings.capture.slot, self.context.failpoint
         check_slot_unmoved(self.environment, slot_standing)
         slots = self.environment.settings.capture.slots
-        # Of groups that the log was begun with and the settings do not name; first, since the next
-        # record does not name them either.
+        # Slots of groups that the settings no longer name. They go first, because the record that
+        # is written next does not name them either: after a crash nobody would find them.
         self._drop_slots(sorted({f"{slot}_{name}" for name in slot_standing.groups} - {*slots}))
         publish(self.environment, None)
         self.environment.frontiers.write_backfill(self._first_backfill(epoch, Lsn(0)))
         failpoint(Failpoint.SLOT_INTENDED)
         if drop:
-            # Another capture may have made a new one meanwhile.
+            # Another capture may have created a new slot since the decision.
             check_slot_unmoved(self.environment, slot_standing)
             self._drop_slots(slots)
         snapshot = self._create_slots(stack)
@@ -351,15 +349,15 @@ class AttemptStarter:
         stack.enter_context(snapshot)
         for group in capture.slot_groups:
             # The copies of the tables contain all that the earlier slots sent before this point.
-            with create_slot(dsn, group.slot, stop=self.context.stop) as of_group:
-                consistent_point = max(snapshot.consistent_point, of_group.consistent_point)
+            with create_slot(dsn, group.slot, stop=self.context.stop) as group_snapshot:
+                consistent_point = max(snapshot.consistent_point, group_snapshot.consistent_point)
                 snapshot = replace(snapshot, consistent_point=consistent_point)
         return snapshot
 
 
 def _stopping(lost_records: Sequence[Loss]) -> dict[TableName, ChangelogError]:
-    """Return the tables that end capture unless the WAL asks for a copy of them; logs each."""
+    """Return the errors that end capture unless the WAL asks for a copy of the table; log each."""
     errors = {loss.table: loss.explained() for loss in lost_records if loss.answer is Reaction.STOP}
     for error in errors.values():
-        log.warning("%s; capture ends unless the WAL brings a request for it", error.args[0])
+        log.warning("%s; capture ends unless the WAL brings a request to copy it", error.args[0])
     return {**errors}

@@ -1,7 +1,7 @@
-"""Frontiers of one attempt: the looks before each, its record, its acknowledgement.
+"""Frontiers of one attempt: the checks before each, its record, its acknowledgement.
 
-A frontier is written when its LSN moves, and again unchanged after a while of silence: how long
-it can be read exactly is counted from its age, and an idle source must not make it grow old.
+A frontier is written when its LSN moves, and repeated after a minute of silence: how long a state
+can be read exactly is counted from the frontier's age, so an idle source must not let it grow old.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ from changelog.source.stream.slot import inspect_slot
 from changelog.source.stream.stream import ReplicationStream
 
 RENEW_S = 60.0
+"""Age at which an unchanged frontier is written again."""
 
 Stream = ReplicationStream | MergedStream
 
 OnForeign = Callable[[str, int, Lsn], None]
-"""Told topic, number and LSN when others have written records."""
+"""Called with topic, number of records and LSN when another program has written to the topic."""
 
 
 @dataclass(slots=True, eq=False)
 class StreamPlace:
-    """Place of the stream, as frontiers tell it."""
+    """How far the stream is, as frontiers record it."""
 
-    began: Began = field(default=Began(Lsn(0), 0, 0))  # the transaction begun last
-    commit: LastCommit | None = None  # the last one that was taken whole; None before the first
+    began: Began = field(default=Began(Lsn(0), 0, 0))  # the transaction that began last
+    commit: LastCommit | None = None  # the last complete transaction, or None before the first
 
 
 class FrontierWriter:
     """Writes the records of frontiers: flush, ask for the end offsets, append."""
 
     def __init__(self, attempt: Attempt, ends: Mapping[str, tuple[int, ...]]) -> None:
-        """Begin at the last frontier; `ends` are the topics' ends before this attempt writes."""
+        """Start at the last frontier; `ends` are the topics' ends before this attempt writes."""
         environment, start = attempt.environment, attempt.start
         self._attempt = attempt
         self._base = Frontier(
@@ -70,7 +71,7 @@ class FrontierWriter:
                 environment.topics[table]: scope for table, scope in environment.scopes.items()
             },
         )
-        # Where records stand by transactions, no other capture can write any.
+        # With Kafka transactions the broker fences other captures, so there is nobody to look for.
         self._alone = None if attempt.producer.is_transactional else SoleWriter(ends)
         self._growth = GrowthWatch(
             start.grown,
@@ -79,7 +80,7 @@ class FrontierWriter:
             begun=environment.current_lsn(),
             ms=start.ts_us // 1000 if start.has_frontier else None,
         )
-        # Of topics without keys, where their number has to stay: see `check_not_grown`.
+        # Topics without keys must keep their number of partitions: see `check_not_grown`.
         self._partitions = {topic: environment.partitions[topic] for topic in environment.unkeyed}
         self._readers = self._slot_readers()
         self._revision = attempt.ledger.revision
@@ -98,14 +99,15 @@ class FrontierWriter:
     def write(self, lsn: Lsn, place: StreamPlace, on_foreign: OnForeign) -> bool:
         """Write the frontier that is due at `lsn` and wait for its acknowledgement.
 
-        False where others have written records: they may be newer than it.
+        Returns False, and writes nothing, if another program has written records: these may be
+        newer than the frontier.
 
         Raises:
             UnavailableSourceError: the source no longer sends us everything.
             UnavailableLogError: the broker does not take it.
-            TopicSettingsError: a topic has grown that must not.
-            LookAgainError: one has grown that may, and the frontier is written; or one has lost its
-                beginning, and it is not.
+            TopicSettingsError: a topic without keys has got more partitions.
+            LookAgainError: another topic has got more partitions, and the frontier is written; or a
+                topic has lost its first records, and the frontier is not written.
         """
         environment = self._attempt.environment
         self._attempt.producer.flush()
@@ -120,7 +122,7 @@ class FrontierWriter:
         ends = {topic: at.ends for topic, at in places.items()}
         check_not_grown(self._partitions, ends)
         self._look_for_removed({topic: at.starts for topic, at in places.items()})
-        if self._look_for_others(ends, lsn, on_foreign):
+        if self._has_foreign_records(ends, lsn, on_foreign):
             return False
         grown = self._growth.look(ends, since, lsn=lsn, epoch=base.epoch)
         frontier = replace(
@@ -158,12 +160,12 @@ class FrontierWriter:
         return True
 
     def _check_source(self) -> None:
-        """Check that the stream is whole, and still ours."""
+        """Check that the publication is unchanged and that we still read every slot."""
         self._attempt.environment.notice_promotion()
         check_publication(self._attempt.environment)
         if self._slot_readers() != self._readers:
             raise UnavailableSourceError(
-                f'this capture no longer reads the slot "{self._base.slot}": it was cut off'
+                f'this capture no longer reads the slot "{self._base.slot}": its connection ended'
             )
 
     def _slot_readers(self) -> list[int | None]:
@@ -172,7 +174,7 @@ class FrontierWriter:
         return [status.active_pid if status is not None else None for status in statuses]
 
     def lose_count(self, topics: Iterable[str]) -> None:
-        """Note that records were copied to topics that the ledger has not counted."""
+        """Note topics to which records were copied without a count, so that none is expected."""
         if self._alone is not None:
             self._alone.lose_count(topics)
 
@@ -183,9 +185,10 @@ class FrontierWriter:
             if error is not None:
                 raise LookAgainError(str(error.args[0]))
 
-    def _look_for_others(
+    def _has_foreign_records(
         self, ends: Mapping[str, tuple[int, ...]], lsn: Lsn, on_foreign: OnForeign
     ) -> bool:
+        """Compare the topics' growth with the records that we sent; report each surplus."""
         if self._alone is None:
             return False
         counts = self._alone.foreign(
@@ -194,7 +197,7 @@ class FrontierWriter:
         for topic, count in sorted(counts.items()):
             if count < 0:
                 raise UnavailableLogError(
-                    f'topic "{topic}" has {-count} records less than the brokers have acknowledged'
+                    f'topic "{topic}" has {-count} fewer records than the brokers acknowledged'
                 )
             on_foreign(topic, count, lsn)
         return bool(counts)
@@ -208,20 +211,20 @@ class FrontierWriter:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Frontiers:
-    """Writes frontiers, and tells PostgreSQL what it may forget by each."""
+    """Writes frontiers; after each, tells PostgreSQL which WAL it may drop."""
 
     attempt: Attempt
     stream: Stream
     place: StreamPlace
     writer: FrontierWriter
-    watch: CatalogueWatch  # of changes that the stream does not tell
-    roster: Roster  # of tables that come and go
+    watch: CatalogueWatch  # looks for changes that the stream does not report
+    roster: Roster  # looks for tables that appear or disappear
     backfill: Backfill
-    sequences: SequenceLog | None  # None where nobody wants them
+    sequences: SequenceLog | None  # None if the settings do not want them
     signals: Signals
 
     def write(self) -> None:
-        """Write the frontier that is due, unless a look at the tables forbids it."""
+        """Write the frontier that is due, unless the state of the catalogue forbids it."""
         progress, context = self.attempt.progress, self.attempt.context
         lsn = progress.frontier_due()
         if lsn is None or not self.writer.worthwhile():
@@ -239,5 +242,5 @@ class Frontiers:
         self.backfill.frontier_written()
         self.roster.frontier_written()
         context.report.frontier_written(lsn, self.place.began.ts_us)
-        self.signals.told()
+        self.signals.frontier_written()
         context.failpoint(Failpoint.ACKNOWLEDGED)

@@ -1,9 +1,9 @@
 """Heartbeats: a row at the source that capture updates, for databases on which nobody writes.
 
-Frontiers need none, as keepalives move them. But a slot's oldest WAL is let go where the WAL says
-which transactions run, which a server that nobody writes to does not; and who watches replicas or
-backups by a table gets one. The row is written where the source can be written: of a standby that
-is its primary, so that the standby's slot moves too.
+Frontiers need none, because keepalives move them. But PostgreSQL drops a slot's oldest WAL only
+after a record of the running transactions, and an idle server writes no such record. The row also
+serves whoever monitors replicas or backups by a table. For a standby the row is written on its
+primary, which moves the standby's slot too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CREATE TABLE IF NOT EXISTS changelog.heartbeat (
 );
 COMMENT ON TABLE changelog.heartbeat IS 'Written by changelog capture --heartbeat-table';
 """
-# One text is one transaction: nobody waits long for a lock that others have on the table.
+# PostgreSQL runs one query text as one transaction, so SET LOCAL holds for the INSERT. The timeout:
+# the stream must not wait for somebody who has locked the table.
 _BEAT = """
 SET LOCAL lock_timeout = '500ms';
 INSERT INTO changelog.heartbeat AS h VALUES (%s, 1, clock_timestamp())
@@ -35,42 +36,42 @@ INSERT INTO changelog.heartbeat AS h VALUES (%s, 1, clock_timestamp())
 
 
 class Heartbeat:
-    """Updates the row of one slot; an obstacle is logged, and capture goes on."""
+    """Updates the row of one slot; an error is logged, and capture continues."""
 
     def __init__(self, slot: str, every_s: float, writer: Callable[[], Connection]) -> None:
-        """Begin with the next call.
+        """Update the row of `slot` every `every_s` seconds, never if that is 0.
 
-        Of the row of `slot`; `every_s` is 0 for no beat. `writer` gives the connection to write by.
+        The first `beat` writes. `writer` returns the connection to write with.
         """
         self._slot = slot
         self._every_s = every_s
         self._writer = writer
-        self._next = 0.0
-        self._is_made = False
+        self._next_at = 0.0
+        self._has_table = False
         self._last_error = ""
 
     def beat(self) -> None:
         """Write the row when it is time."""
         now = time.monotonic()
-        if not self._every_s or now < self._next:
+        if not self._every_s or now < self._next_at:
             return
-        self._next = now + self._every_s
+        self._next_at = now + self._every_s
         try:
-            self._write(self._writer())
+            self._write_row(self._writer())
         except SourceError as error:
-            if str(error) != self._last_error:
-                log.warning("%s; trying again each %g s", error, self._every_s)
+            if str(error) != self._last_error:  # once, not with each beat
+                log.warning("%s; trying again every %g s", error, self._every_s)
             self._last_error = str(error)
         else:
             self._last_error = ""
 
-    def _write(self, connection: Connection) -> None:
+    def _write_row(self, connection: Connection) -> None:
         failure = "cannot write the heartbeat"
         with source_errors(connection, failure), connection.cursor() as cursor:
-            if not self._is_made:
+            if not self._has_table:
                 cursor.execute(_THERE)
-                (self._is_made,) = cursor.fetchone() or (False,)
-            if not self._is_made:
+                (self._has_table,) = cursor.fetchone() or (False,)
+            if not self._has_table:
                 cursor.execute(_MAKE)
-                self._is_made = True
+                self._has_table = True
             cursor.execute(_BEAT, (self._slot,))

@@ -1,4 +1,4 @@
-"""Payloads of the stream to records: many at once, or message by message where that must be."""
+"""Payloads of the stream to records: many at once, or message by message where necessary."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from changelog.source.tables.ddl import DDL_PREFIX
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class StreamIntake:
-    """Takes payloads, writes their records, and tells the other parts what the stream says."""
+    """Writes the records of the stream's payloads, and informs the other parts of the attempt."""
 
     attempt: Attempt
     place: StreamPlace  # kept up to date here
@@ -45,35 +45,40 @@ class StreamIntake:
     writer: RecordWriter  # changes to records, one by one
     bulk: BulkWriter  # changes to records, many at once
     messages: MessageWriter
-    ddl: DdlWriter | None  # None where nobody wants schema changes
+    ddl: DdlWriter | None  # None if the settings do not want schema changes
     names: Mapping[int, TableName]  # the captured tables by object id
     backfill: Backfill
     watch: CatalogueWatch
     signals: Signals
-    schedule: FrontierSchedule  # told where a frontier may stand
+    schedule: FrontierSchedule  # called where a frontier may be written
+    # the relations that the stream described last, with no row in between
     _described: tuple[int, ...] = field(init=False, default=())
 
     def take(self, payloads: Texts) -> None:
-        """Write the records of payloads, and a frontier among them when it is time."""
-        behind = payloads.behind_commit()
-        self._write(payloads, 0, behind)
-        if behind < len(payloads):
-            self.schedule.advance()  # a frontier has no place inside the rest
-            self._write(payloads, behind, len(payloads))
+        """Write the records of payloads, and between them a frontier when one is due."""
+        commit_end = payloads.behind_commit()
+        self._write_range(payloads, 0, commit_end)
+        if commit_end < len(payloads):
+            # The rest is the start of a transaction, in which no frontier may be written.
+            self.schedule.advance()
+            self._write_range(payloads, commit_end, len(payloads))
 
-    def _write(self, payloads: Texts, first: int, end: int) -> None:
+    def _write_range(self, payloads: Texts, first: int, end: int) -> None:
+        """Write payloads from `first` to before `end`, run by run of plain and other messages."""
         while first < end:
-            behind, is_plain = payloads.alike(first)
-            behind = min(behind, end)
+            run_end, is_plain = payloads.alike(first)
+            run_end = min(run_end, end)
             if is_plain and self._described:
                 self._note_partition(payloads[first])
                 self._described = ()
+            # A signal or a mark in an open transaction has to see its commit message by itself.
             in_bulk = is_plain and not (self.signals.is_open or self.backfill.awaits_commit)
-            if not (in_bulk and self._write_bulk(payloads, first, behind)):
-                self._write_each(payloads[first:behind])
-            first = behind
+            if not (in_bulk and self._write_bulk(payloads, first, run_end)):
+                self._write_each(payloads[first:run_end])
+            first = run_end
 
     def _write_each(self, payloads: list[bytes]) -> None:
+        """Decode payloads and write their records one by one."""
         for payload in payloads:
             message = decode(payload)
             if isinstance(message, RelationMessage):
@@ -82,13 +87,13 @@ class StreamIntake:
                 self._described = ()
             self._resolve(message)
             for event in self.assembler.add(message):
-                self._take(event)
+                self._take_event(event)
 
     def _note_partition(self, payload: bytes) -> None:
-        """Note the partition that a row is in, if the stream has just described it.
+        """Note the partition of a row, if the stream has just described it.
 
-        Before the first row of a partition its root and the partition are described, and the row is
-        the root's: `maybe_send_schema` in PostgreSQL's `pgoutput.c`.
+        Before the first row of a partition PostgreSQL describes the root and then the partition;
+        the row itself names the root (`maybe_send_schema` in `pgoutput.c`).
         """
         root, *partitions = self._described
         message, began = decode(payload), self.place.began
@@ -99,7 +104,7 @@ class StreamIntake:
                 self.watch.filled(self.names[root], partition, began.xid)
 
     def _resolve(self, message: Message) -> None:
-        """Check that the relations of a change can be captured, or are excluded."""
+        """Resolve the relations of a change; a table that cannot be captured fails."""
         at = self.place.began.commit_lsn
         for oid in relations_of(message):
             if not self.assembler.is_resolved(oid) and not self.assembler.is_deaf(oid, at):
@@ -109,7 +114,7 @@ class StreamIntake:
                     self.backfill.tasks.failed(self.names[oid], error, at)
 
     def _write_bulk(self, payloads: Texts, first: int, end: int) -> bool:
-        """Write a run at once; False when it has to be taken message by message."""
+        """Write a run at once; return False if it has to be written message by message."""
         try:
             taken = self.bulk.take(payloads, first, end)
         except NotInBulkError:
@@ -131,11 +136,11 @@ class StreamIntake:
             context.failpoint(Failpoint.TRANSACTION_PRODUCED)
         return True
 
-    def _take(self, event: Event) -> None:
+    def _take_event(self, event: Event) -> None:
         progress, context = self.attempt.progress, self.attempt.context
         match event:
             case Changed():
-                self._change(event)
+                self._write_change(event)
             case Began():
                 self.place.began = event
                 progress.began()
@@ -149,9 +154,9 @@ class StreamIntake:
                 self.backfill.committed(self.place.began.xid, end_lsn)
                 self.schedule.advance()
             case Emitted():
-                self._emitted(event)
+                self._take_message(event)
 
-    def _change(self, event: Changed) -> None:
+    def _write_change(self, event: Changed) -> None:
         began, change, context = self.place.began, event.change, self.attempt.context
         size = self.attempt.producer.bytes
         try:
@@ -159,7 +164,7 @@ class StreamIntake:
                 change, began.commit_lsn, event.sequence, began.ts_us, began.xid
             )
         except RecordRefusedError:
-            raise  # of an earlier record, and maybe another table
+            raise  # it is about an earlier record, perhaps of another table
         except TABLE_ERRORS as error:
             self.backfill.tasks.failed(change.relation.name, error, began.commit_lsn)
             return
@@ -171,7 +176,8 @@ class StreamIntake:
         context.report.bytes[table_op] += self.attempt.producer.bytes - size
         context.failpoint(Failpoint.RECORD_PRODUCED)
 
-    def _emitted(self, message: Emitted) -> None:
+    def _take_message(self, message: Emitted) -> None:
+        """Pass a message of `pg_logical_emit_message` to the part that its prefix names."""
         began, context = self.place.began, self.attempt.context
         if message.prefix == OWN_PREFIX:
             self.backfill.heard(message, began.commit_lsn)
@@ -187,5 +193,5 @@ class StreamIntake:
         if written:
             context.failpoint(Failpoint.MESSAGE_PRODUCED)
         if not message.transactional:
-            # It stands in the WAL by itself: all that commits before it was sent before it.
+            # Such a message is sent at its own place in the WAL, after all earlier commits.
             self.attempt.progress.idle_until(message.lsn)

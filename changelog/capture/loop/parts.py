@@ -45,11 +45,11 @@ class Parts:
 
     attempt: Attempt
     attempt_start: AttemptStart
-    newcomers: Newcomers  # what earlier attempts know of tables that appeared
+    newcomers: Newcomers  # tables that appeared during earlier attempts
     begun_at: float  # when the attempt began, on the monotonic clock
 
     def loop(self, stream: Stream, waiting: Callable[[], None]) -> StreamLoop:
-        """Join the parts of one attempt."""
+        """Return the loop over a stream; `waiting` is called while the broker is slow."""
         attempt, environment = self.attempt, self.attempt.environment
         capture, start = self.attempt.settings.capture, self.attempt.start
         written = Written(start.epoch, environment.partitions, start.written)
@@ -137,7 +137,7 @@ class Parts:
         )
 
     def _resolver(self, watch: CatalogueWatch) -> Callable[[RelationMessage], Relation | None]:
-        """Return the resolver of relations, which checks where their columns stand."""
+        """Return the resolver of relations, which checks the order of their columns."""
         environment = self.attempt.environment
         resolver = environment.catalogue.resolver(environment.relations.values())
 

@@ -1,8 +1,8 @@
-"""Capture from start to stop: lives of `CaptureSession`, and waiting between them.
+"""Capture from start to stop: one `CaptureSession` after the other, and the waits between them.
 
-Retry, stop or skip is chosen here and nowhere else. What was there and went away (broker,
-registry, PostgreSQL) is waited for, as long as it takes; everything else ends capture with its
-message. Before the first attempt has met them all, it waits for a while only: see `patience`.
+Retry, stop or skip is decided here and nowhere else. When a server that was reached before (broker,
+registry, PostgreSQL) goes away, capture waits for it without a limit; any other error ends capture
+with its message. Until all servers have been reached once, the wait is limited: see `patience`.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ class CaptureRun:
 
     settings: Project
     report: CaptureReport  # is filled while it runs
-    stop: Callable[[], bool]  # is asked often; True ends the run cleanly
+    stop: Callable[[], bool]  # is called often; True ends the run cleanly
     console: Console
     failpoint: Told = untold
-    # with servers that do not answer at the start; None is for the one of the settings
+    # the limit on the wait for servers at the start; None takes the one of the settings
     patience: Patience | None = None
     agreed: Agreed = nobody_agrees
 
     def run(self, until: Lsn | None = None) -> None:
-        """Capture; returns after a clean stop or once a frontier has passed `until`.
+        """Capture until a stop is requested, or until a frontier has passed `until`.
 
-        Raises ChangelogError: what capture cannot wait out; see each family.
+        Raises ChangelogError: an error that waiting does not cure; see each family.
         """
         warn_if_slow()
         undo = StartUndo(has_begun=lambda: bool(self.report.frontiers or self.report.rows))
         try:
-            self._attempts(Earlier(undo), until)
+            self._run_attempts(Earlier(undo), until)
         except ChangelogError:
             undo.take_back(self.settings)
             raise
 
-    def _attempts(self, earlier: Earlier, until: Lsn | None) -> None:
+    def _run_attempts(self, earlier: Earlier, until: Lsn | None) -> None:
         patience = self.patience or Patience(self.settings.capture.wait_s, self.stop)
         wait_s = FIRST_WAIT_S
         begun = False

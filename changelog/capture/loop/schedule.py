@@ -1,4 +1,4 @@
-"""The times at which frontiers are written, and the pauses for which the stream stands at one."""
+"""The times at which frontiers are written, and pauses of the stream at a frontier."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from changelog.contract.base.lsn import Lsn
 log = logging.getLogger("changelog.capture")
 
 POLL_S = 0.2
+"""Longest wait for payloads; a stop is noticed at least this often."""
 
 HELD_SHARE = 1 / 200
-"""Of the time, in which frontiers may hold the stream: half of what a 99th percentile sees."""
+"""Share of the time in which frontiers may hold up the stream: half of 1 %, so that the delay does
+not show in the 99th percentile of latencies."""
 
 MOST_INTERVALS = 3
+"""Longest pause between two frontiers, in intervals: rebuilds see nothing newer than a frontier."""
 
 PAUSE_LOOK_S, PAUSE_SAY_S = 0.5, 60.0
-"""How often a pause looks for its end, and how often it says that it holds."""
+"""How often a pause looks whether it has ended, and how often it logs that it lasts."""
 
 
 class StopInPauseError(Exception):
-    """Capture was asked to stop while a signal held the stream, or had reached its end there."""
+    """A stop was requested, or the end was reached, while a signal paused the stream."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class StreamPause:
-    """Holds the stream at a frontier while a signal asks for that."""
+    """Keeps the stream at a frontier while a signal pauses it."""
 
     attempt: Attempt
     stream: Stream
@@ -42,9 +45,9 @@ class StreamPause:
     until: Lsn | None = None  # the end to reach, if there is one
 
     def hold(self) -> None:
-        """Stay at the frontier while a signal pauses the stream; read messages wait unwritten.
+        """Stay at the frontier while a signal pauses the stream; messages already read wait.
 
-        Raises SourceError: there is an end to reach, which lies behind; StopInPauseError: the
+        Raises SourceError: the run has an end that it can no longer reach; StopInPauseError: the
         stream ends here.
         """
         say_at = look_at = 0.0
@@ -56,19 +59,19 @@ class StreamPause:
             if self.attempt.context.stop():
                 raise StopInPauseError
             if self.until is not None:
-                self._end(self.until)
+                self._end_run(self.until)
             if now >= say_at:
                 say_at = now + PAUSE_SAY_S
-                self._say()
+                self._log_pause()
             self.backfill.let_go()
             self.stream.send_status()
             self.attempt.producer.poll()
             if self.frontiers.writer.worthwhile():
-                self.frontiers.write()  # the same again, so that it can be read for as long
+                self.frontiers.write()  # the same frontier again, so that it does not grow old
             time.sleep(POLL_S)
 
-    def _end(self, until: Lsn) -> None:
-        """End a run that has an end to reach: well where the frontier has passed it."""
+    def _end_run(self, until: Lsn) -> None:
+        """End a run that has an end to reach: without an error if a frontier has passed it."""
         at = self.attempt.progress.settle()
         if at >= until and not self.backfill.tasks.pending:
             raise StopInPauseError
@@ -77,7 +80,7 @@ class StreamPause:
             hint="INSERT INTO changelog.changelog_signal (kind) VALUES ('resume')",
         )
 
-    def _say(self) -> None:
+    def _log_pause(self) -> None:
         at = self.attempt.progress.settle()
         log.warning(
             'signal %d pauses the stream at %s until a signal "resume"; the slot keeps the WAL '
@@ -91,7 +94,7 @@ class StreamPause:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class FrontierSchedule:
-    """Has frontiers written at most once an interval, between two transactions."""
+    """Writes frontiers at most once an interval, between two transactions."""
 
     attempt: Attempt
     stream: Stream
@@ -101,7 +104,7 @@ class FrontierSchedule:
     _next_at: float = field(init=False, default_factory=time.monotonic)
 
     def advance(self, *, idle: bool = False) -> None:
-        """Write a frontier when the interval is over and there is news to tell."""
+        """Write a frontier if the interval is over and it would differ from the last one."""
         attempt = self.attempt
         if idle:
             attempt.progress.idle_until(self.stream.server_wal_end)
@@ -113,17 +116,16 @@ class FrontierSchedule:
             interval_s = attempt.settings.capture.frontier_interval_ms / 1000
             pause_s = pause_after(ended - now, interval_s)
             if attempt.producer.is_transactional:
-                pause_s = interval_s  # without a frontier, nobody sees the changes
+                pause_s = interval_s  # readers see the changes only once a frontier commits them
             self._next_at = ended + pause_s
-            if not self.signals.is_due:  # the frontier stands that tells of a pause
+            if not self.signals.is_due:  # the frontier that records the pause is on the log
                 self.pause.hold()
 
 
 def pause_after(spent_s: float, interval_s: float) -> float:
-    """Return the pause after a frontier that held the stream for `spent_s`.
+    """Return the pause after a frontier that held up the stream for `spent_s`.
 
-    The interval, and longer where frontiers would hold the stream for more than their share of the
-    time: each change that comes meanwhile waits. No more than `MOST_INTERVALS`, though, since a
-    rebuild sees nothing that is newer than the last frontier.
+    It is the interval, or longer if frontiers took more than their share of the time, because every
+    change waits meanwhile; but never longer than `MOST_INTERVALS`.
     """
     return min(max(interval_s, spent_s / HELD_SHARE), MOST_INTERVALS * interval_s)

@@ -1,7 +1,7 @@
-"""Watches that the schema registry has the schemas under which records are written.
+"""Checks that the schema registry still has the schemas under which records are written.
 
-Rows need the registry at the first of their version alone. One that was emptied meanwhile would be
-noticed at the next start, and until then no reader could decode what is written.
+Capture itself asks the registry only for the first row of a table version. A registry that lost its
+schemas would be noticed at the next start, and until then no reader could decode the new records.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from changelog.contract.base.errors import ChangelogError, LookAgainError
 log = logging.getLogger("changelog.capture")
 
 LOOK_S = 30.0
-"""Time between two looks."""
+"""Time between two checks; each asks about every registered topic."""
 
 Registered = Mapping[str, int | None]
-"""Topics with the id of their keys' schema; None where keys have none, or it is not known."""
+"""The id of each topic's key schema, or None if it has none or it is not known."""
 
 
 class SchemaWatch:
-    """Asks the registry now and then, in a thread: a slow answer holds no row up."""
+    """Asks the registry now and then, in a thread, so that a slow answer delays no row."""
 
     def __init__(
         self,
-        ask: Callable[[Registered], Collection[str]],
+        find_lost: Callable[[Registered], Collection[str]],
         registered: Callable[[], Registered],
         *,
         look_s: float = LOOK_S,
     ) -> None:
-        """Prepare; the first look comes after `look_s`.
+        """Wait `look_s` before the first check.
 
-        `ask` returns which of the registered topics the registry has lost the schemas of.
+        `find_lost` returns the topics, of those registered, whose schemas the registry has lost.
         """
-        self._ask, self._registered, self._look_s = ask, registered, look_s
+        self._find_lost, self._registered, self._look_s = find_lost, registered, look_s
         self._next_at = time.monotonic() + look_s
         self._lost: Collection[str] = ()
 
     def step(self, absent: Collection[str]) -> None:
-        """Look, unless the last time was a moment ago.
+        """Start a check if one is due.
 
-        No frontier speaks of `absent` topics: they are written anew, or not at all.
+        `absent` topics are in no frontier: they are copied again, or not written at all.
 
-        Raises LookAgainError: schemas are gone; the next attempt says of which tables, and decides.
+        Raises LookAgainError: schemas are gone; the next attempt decides for each table.
         """
         if lost := sorted({*self._lost} - {*absent}):
             raise LookAgainError(
@@ -54,10 +54,10 @@ class SchemaWatch:
         if time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + self._look_s
             topics = {t: n for t, n in self._registered().items() if t not in absent}
-            threading.Thread(target=self._look, args=(topics,), daemon=True).start()
+            threading.Thread(target=self._check, args=(topics,), daemon=True).start()
 
-    def _look(self, topics: Registered) -> None:
+    def _check(self, topics: Registered) -> None:
         try:
-            self._lost = self._ask(topics)
+            self._lost = self._find_lost(topics)
         except ChangelogError as error:
-            log.debug("the schemas of topics are looked for later: %s", error)
+            log.debug("the schemas of topics are checked later: %s", error)

@@ -1,7 +1,7 @@
 """One attempt of capture: from connecting to stopping, or to the first failure.
 
-An attempt begins with what stands on the log and in the slot, so a restart after a failure and a
-restart after kill -9 are the same thing; see `Earlier` for the little that is handed on beside.
+An attempt takes its start from the log and the slot alone, so a restart after a failure and one
+after kill -9 are the same thing. `Earlier` holds the few facts that one process hands on.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from changelog.capture.loop.attempt_start import AttemptStart, AttemptStarter
 from changelog.capture.loop.parts import Parts
 from changelog.capture.start.attempt import Attempt
 from changelog.capture.start.environment import Environment, survey
-from changelog.capture.start.outlook import (
-    check_log_unmoved,
-    refuse_first,
-)
+from changelog.capture.start.outlook import check_log_unmoved, refuse_first
 from changelog.capture.start.rights import Agreed, check_agreed
 from changelog.capture.start.start_undo import StartUndo
 from changelog.capture.state.newcomers import Newcomers
@@ -39,24 +36,22 @@ from changelog.runtime.failpoints import Failpoint
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.merged import MergedStream
 from changelog.source.stream.pgoutput import PLUGIN_OPTIONS, ROW_OPTIONS
-from changelog.source.stream.slot import (
-    check_idle,
-    inspect_slots,
-)
+from changelog.source.stream.slot import check_idle, inspect_slots
 from changelog.source.stream.stream import ReplicationStream
 
 log = logging.getLogger("changelog.capture")
 
 STOP_S = 10.0
+"""How long a stop waits for a slow broker, so that it ends with a frontier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
     """Facts that one attempt hands on to the next."""
 
-    undo: StartUndo  # what they have made
-    newcomers: Newcomers = field(default_factory=Newcomers)  # what they know of new tables
-    # topics that took no record; emptied when that is noted
+    undo: StartUndo  # the objects that earlier attempts have created
+    newcomers: Newcomers = field(default_factory=Newcomers)  # tables that appeared meanwhile
+    # topics whose broker refused a record; the next attempt handles and removes them
     refused: dict[str, ChangelogError] = field(default_factory=dict)
 
 
@@ -80,7 +75,7 @@ class CaptureSession:
             ChangelogError: anything else.
         """
         with ExitStack() as stack:
-            # First: a setting that librdkafka does not know is told before anything is made.
+            # First, so that a setting unknown to librdkafka is refused before anything is created.
             producer = LogProducer.open(
                 self.settings.kafka,
                 self.settings.capture.producer,
@@ -106,13 +101,13 @@ class CaptureSession:
             self._stream(attempt, attempt_start, check_unmoved, until)
 
     def _take_over(self, environment: Environment, producer: LogProducer) -> None:
-        """Fence captures that were thought dead, and abort the transactions that they left open.
+        """Fence captures that died or hang, and abort the transactions that they left open.
 
-        Without transactions of our own too: behind one that is open nobody reads any more, and an
-        earlier attempt may have used them.
+        Also if this attempt uses no transactions: an earlier one may have, and nobody can read past
+        an open transaction.
 
-        Raises SlotBusyError: another capture is alive: it is not to be thrown out;
-        UnavailableLogError: a transaction of somebody else is open.
+        Raises SlotBusyError: another capture is alive, and must not be thrown out;
+        UnavailableLogError: a transaction of another program is open.
         """
         open_topics = environment.held_back()
         if not producer.is_transactional and not open_topics:
@@ -125,13 +120,13 @@ class CaptureSession:
             environment.frontiers.through = producer
         if open_topics:
             log.warning(
-                "taking back what a capture that died has left open: %s", ", ".join(open_topics)
+                "aborting transactions that a dead capture left open: %s", ", ".join(open_topics)
             )
             self._abort_others()
             environment.await_stable()
 
     def _abort_others(self) -> None:
-        """Abort transactions that earlier attempts and their workers may have left open."""
+        """Abort transactions of earlier attempts and their workers by taking over their ids."""
         kafka, name = self.settings.kafka, self.settings.name_of_transactions
         workers = range(self.settings.capture.snapshot_workers)
         others = [] if self.settings.transactional_id else [name]
@@ -155,7 +150,7 @@ class CaptureSession:
                     start_lsn=start_lsn,
                     status_interval=self.settings.capture.status_interval_ms / 1000,
                     connection=connection,
-                    # Messages of the application come in each slot that asks for them.
+                    # Every slot would send the application's messages, so only one asks for them.
                     options=PLUGIN_OPTIONS if slot == self.settings.capture.slot else ROW_OPTIONS,
                 )
             )
@@ -170,7 +165,7 @@ class CaptureSession:
         check_unmoved: Callable[[], None],
         until: Lsn | None,
     ) -> None:
-        """Stream until `until`, or until capture is asked to stop."""
+        """Stream until a frontier has passed `until`, or until a stop is requested."""
         environment, producer, start = attempt.environment, attempt.producer, attempt.start
         with ExitStack() as stack:
             stream = self._open(start.lsn, attempt_start.connection, stack)
@@ -193,7 +188,7 @@ class CaptureSession:
             while self.earlier.refused:
                 topic, error = self.earlier.refused.popitem()
                 if topic not in environment.topics.values():
-                    raise error  # no table's
+                    raise error  # the topic holds no table that could be excluded
                 loop.backfill.tasks.failed(environment.table_of(topic), error, start.lsn)
             for table, why in self.earlier.newcomers.began().items():
                 named = {"table": str(table)}
@@ -204,16 +199,16 @@ class CaptureSession:
                 if until is not None:
                     producer.await_readers()
             except LogError as error:
-                if type(error) is LogError:  # a subclass names its own cause
+                if type(error) is LogError:  # a subclass names its own cause; this may hide one
                     environment.refuse_gone(attempt.ledger.absent)
                 raise
 
 
 class _Waiting:
-    """Called while the broker is slow: keeps the replication connection, and ends a stop.
+    """Called while the broker is slow: keeps the replication connection alive, and limits a stop.
 
-    A stop that was asked for waits for the broker a while, so that it ends with a frontier; a
-    broker that stays away does not keep it for ever. What was not acknowledged comes again.
+    A requested stop waits up to `STOP_S` for the broker, so that it can end with a frontier. The
+    next start sends again whatever was not acknowledged.
     """
 
     def __init__(self, send_status: Callable[[], None], stop: Callable[[], bool]) -> None:

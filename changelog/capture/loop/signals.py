@@ -1,8 +1,8 @@
-"""Signals: what the rows of the signal table ask for, taken out of the stream.
+"""Signals: requests in rows of the signal table, read from the stream.
 
-Each is answered in the next frontier, which is written as soon as one may stand: the one who asked
-finds the row's id there. Nothing is remembered elsewhere. A capture that is killed before that
-frontier reads the row again, and one that is killed after it begins behind the row.
+The next frontier holds the answer to each, under the row's id; it is written as soon as possible.
+Nothing is stored elsewhere: a capture that is killed before that frontier reads the row again, and
+one that is killed after it starts after the row.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ DONE = "done"
 
 
 class Signals:
-    """Takes the signals of one attempt."""
+    """Carries out the signals of one attempt."""
 
     def __init__(self, attempt: Attempt, request: Callable[[TableName, str, Lsn], None]) -> None:
-        """Begin with the answers of the last frontier.
+        """Start with the answers of the last frontier.
 
-        `request` asks for a copy of a table; it is told the reason and where it was asked for.
+        `request` requests a copy of a table; its arguments are the table, the reason and the LSN.
         """
-        self._slot = attempt.settings.slot  # signals to others are left alone
+        self._slot = attempt.settings.slot  # signals for other slots are ignored
         self._environment, self._ledger = attempt.environment, attempt.ledger
         self._request = request
         self._xid: int | None = None
@@ -47,20 +47,20 @@ class Signals:
 
     @property
     def paused(self) -> int | None:
-        """Return the signal that holds the stream."""
+        """Return the id of the signal that pauses the stream, or None."""
         return self._ledger.paused
 
     def take(self, message: Emitted, began: Began) -> None:
-        """Take a message of the signal table's prefix.
+        """Carry out the signal in a message of the signal table's trigger.
 
-        Sets `is_open` until the caller has seen the end of the transaction, since a pause holds
-        exactly there, and `is_due` until a frontier tells the answer.
+        Sets `is_open` until the caller has seen the end of the transaction, because a pause begins
+        exactly there, and `is_due` until a frontier with the answer is written.
         """
         try:
             signal = Signal.parse(message.content)
         except ProtocolError as error:
-            # Whoever may connect may write such a message: it must not stop the rows.
-            log.warning("%s; left out", error)
+            # Any role that may connect can write such a message: it must not stop capture.
+            log.warning("%s; ignored", error)
             return
         if not message.transactional or signal.slot not in {None, self._slot}:
             return
@@ -83,13 +83,15 @@ class Signals:
         if signal.kind == PAUSE:
             self._xid = began.xid
             self._ledger.pause(signal.id)
-        return DONE  # a pause looks for `resume` itself, and a frontier follows whatever was asked
+        # Nothing to do for `resume`, which the pause looks for, nor for `checkpoint`: a frontier
+        # follows each signal.
+        return DONE
 
     def _resnapshot(self, signal: Signal, commit_lsn: Lsn) -> str:
         patterns = signal.payload.get("tables")
         if not isinstance(patterns, list) or not patterns:
             return 'not done: it names no tables, such as {"tables": ["public.orders"]}'
-        captured = {str(pattern): self._covered(str(pattern)) for pattern in patterns}
+        captured = {str(pattern): self._captured_by(str(pattern)) for pattern in patterns}
         missing = [pattern for pattern, tables in captured.items() if not tables]
         if missing:
             return f"not done: not captured: {', '.join(missing)}"
@@ -97,20 +99,20 @@ class Signals:
             self._request(table, f"signal {signal.id} asked for it", commit_lsn)
         return DONE
 
-    def _covered(self, pattern: str) -> set[TableName]:
+    def _captured_by(self, pattern: str) -> set[TableName]:
         table_filter = TableFilter([pattern])
         return {table for table in self._environment.topics if table_filter.wants(table)}
 
-    def told(self) -> None:
-        """Note that a frontier with the answers is written."""
+    def frontier_written(self) -> None:
+        """Note that a frontier with the answers is on the log."""
         self.is_due = False
 
     def holds(self) -> bool:
-        """Look whether the pause goes on; where it does not, the ledger is told.
+        """Tell whether the pause lasts, by the signal table; end it if it does not.
 
-        It ends with a later row `resume`, or when its own row is gone. The stream may bring a row
-        a moment before others see it, so that its transaction has to be visible before its absence
-        means anything.
+        It ends with a later row `resume`, or when its own row is deleted. The stream may bring a
+        row a moment before other sessions see it, so a missing row counts only once its
+        transaction is visible.
 
         Raises SourceError: the table cannot be read.
         """
@@ -119,15 +121,15 @@ class Signals:
             return False
         pause = pause_of(self._environment.connection, paused, self._slot)
         if pause is None:
-            return self._go_on("there is no signal table any more")
+            return self._end_pause("the signal table is gone")
         if pause.resumed_by is not None:
-            return self._go_on(f"signal {pause.resumed_by} resumes it")
+            return self._end_pause(f"signal {pause.resumed_by} resumes it")
         written = [self._xid] if self._xid is not None else []
         if pause.is_there or XidSnapshot.parse(pause.snapshot).hidden(written):
             return True
-        return self._go_on(f"the row of signal {paused} is gone")
+        return self._end_pause(f"the row of signal {paused} is gone")
 
-    def _go_on(self, why: str) -> bool:
-        log.info("the stream goes on: %s", why)
+    def _end_pause(self, why: str) -> bool:
+        log.info("the stream continues: %s", why)
         self._ledger.pause(None)
         return False

@@ -1,7 +1,7 @@
-"""The stream: payloads in, records and frontiers out, acknowledgement back.
+"""The loop over the stream: payloads in, records and frontiers out, acknowledgements back.
 
-One thread, one order: read, decode, write, and at most once an interval, between two transactions,
-flush, ask for the end offsets, write the frontier, acknowledge.
+One thread does it all in one order: read, decode, write; and at most once an interval, between two
+transactions: flush, ask for the end offsets, write the frontier, acknowledge.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from changelog.contract.base.lsn import Lsn
 from changelog.source.stream.message import OWN_PREFIX, emit
 
 MOST = 4000
-"""Payloads that are taken at once."""
+"""Payloads that are taken at once; between two batches come frontiers, heartbeats and stops."""
 
 OWED_NAP_S = 0.05
+"""Longest sleep while the rate limit holds writing back; status messages go out in between."""
+
 OPEN_S = 10.0
-"""How long a transaction of the producer stays open when no frontier can be written."""
+"""How long a Kafka transaction stays open when no frontier can be written: it blocks readers."""
 
 NUDGE_S = 2.0
-"""Silence after which a stream that has an end to reach asks the server for a sign of life."""
+"""Silence after which a run with an end to reach writes to the WAL, so that the server sends it."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -41,8 +43,8 @@ class StreamLoop:
     stream: Stream
     intake: StreamIntake
     schedule: FrontierSchedule
-    roster: Roster  # looks for tables that come and go
-    schemas: SchemaWatch | None  # looks for lost schemas; None where there is no registry
+    roster: Roster  # looks for tables that appear or disappear
+    schemas: SchemaWatch | None  # looks for lost schemas; None if there is no registry
     backfill: Backfill  # copies tables between segments of the stream
     heartbeat: Heartbeat
     _rate: Rate = field(init=False)
@@ -50,33 +52,33 @@ class StreamLoop:
     _last_heard: float = field(init=False, default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        """Owe nothing yet."""
+        """Start with an unused rate limit."""
         self._rate = rate_of(self.attempt.settings.capture)
         self._throttle = Throttle(self._rate)
 
     def run(self, until: Lsn | None) -> None:
-        """Stream until a stop is asked for, or until a frontier has passed `until`.
+        """Stream until a stop is requested, or until a frontier has passed `until`.
 
-        Ends with a frontier at the last whole transaction where one is possible: not in the
-        middle of a large transaction, whose rest the next start brings.
+        Ends with a frontier at the last complete transaction, but for a stop in the middle of a
+        large one: the next start reads all of that again.
 
-        Raises SourceError: a signal holds the stream before `until`; ChangelogError: see
+        Raises SourceError: a signal pauses the stream before `until`; ChangelogError: see
         `CaptureRun`.
         """
         self.schedule.pause.until = until
         try:
-            self._run(until)
+            self._stream(until)
         except StopInPauseError:
-            return  # where the frontier stands
+            return  # a pause is always at a frontier, so none has to be written
 
-    def _run(self, until: Lsn | None) -> None:
+    def _stream(self, until: Lsn | None) -> None:
         progress, producer = self.attempt.progress, self.attempt.producer
         self.schedule.pause.hold()
         if until is not None and progress.settle() < until:
-            # An idle server would keep the last bytes to itself for seconds.
+            # An idle server may hold back the last bytes of the WAL for seconds.
             _nudge(self.attempt.environment)
         while not self.attempt.context.stop():
-            if self._owes():
+            if self._is_over_rate():
                 continue
             payloads = self.stream.poll(POLL_S, self._rate.most(MOST))
             records, size = producer.records, producer.bytes
@@ -86,7 +88,7 @@ class StreamLoop:
             self.heartbeat.beat()
             self.schedule.advance(idle=not payloads)
             if producer.open_s > OPEN_S:
-                producer.commit()  # no frontier, but readers and the cleaner are not held up
+                producer.commit()  # without a frontier, but readers and the cleaner can go on
             if progress.between_transactions:
                 self.roster.step()
                 if self.schemas is not None:
@@ -98,10 +100,10 @@ class StreamLoop:
                 self._nudge_when_silent(heard=bool(payloads))
         self.schedule.frontiers.write()
 
-    def _owes(self) -> bool:
-        """Wait a moment where more was written than may be; PostgreSQL hears of us meanwhile.
+    def _is_over_rate(self) -> bool:
+        """Sleep a moment if more was written than the rate limit allows; tell whether it did.
 
-        Frontiers go on where there is one to write: not inside of a large transaction.
+        Status messages and frontiers continue meanwhile.
         """
         owed_s = self._throttle.owed_s()
         if not owed_s:
@@ -122,6 +124,6 @@ class StreamLoop:
 
 
 def _nudge(environment: Environment) -> None:
-    """Write a message into the WAL, so that an idle server sends WAL."""
+    """Write an empty message into the WAL, so that an idle server sends the WAL up to it."""
     if environment.can_write:
         emit(environment.writer, OWN_PREFIX, b"", transactional=True)

@@ -1,7 +1,7 @@
-"""Several captures under one command: a process for each source, their lines told apart.
+"""Several captures under one command: one process for each source, each output line marked.
 
-One that ends with an error does not end the others; the command ends when all have ended, with the
-worst of their exit codes. A signal goes to all, and each ends as it does by itself.
+A process that ends with an error does not end the other ones; the command ends when all have ended,
+with the highest exit code. A signal is passed on to all, and each ends as it would alone.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ _WRITING = Lock()
 
 
 def run_together(names: Sequence[str], words: Sequence[str], stop: Callable[[], bool]) -> int:
-    """Run the command once for each source; return the worst exit code.
+    """Run the command once for each source; return the highest exit code.
 
-    `words` are the command as it was given, without the program. `stop` is asked often.
+    `words` are the command's arguments, without the program. `stop` is called often.
     """
     rest = without_sources(words)
-    running = {name: _started(name, rest) for name in names}
-    readers = [reader for name, process in running.items() for reader in _readers(name, process)]
+    running = {name: _start_capture(name, rest) for name in names}
+    readers = [
+        reader for name, process in running.items() for reader in _start_readers(name, process)
+    ]
     codes: dict[str, int] = {}
     is_stopping = False
     while len(codes) < len(running):
         if stop() and not is_stopping:
             is_stopping = True
             for process in running.values():
-                process.send_signal(signal.SIGTERM)  # nothing happens to one that has ended
+                process.send_signal(signal.SIGTERM)  # does nothing if the process has ended
         for name, process in running.items():
             code = process.poll()
             if code is not None and name not in codes:
@@ -69,14 +71,14 @@ def without_sources(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _started(name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start_capture(name: str, words: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-m", "changelog", *words, "--source", name],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **SAFE_PATH},
-        start_new_session=True,  # Ctrl-C comes from us, once
+        start_new_session=True,  # else Ctrl-C would reach it twice, from the terminal and from us
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - no thread runs yet that could hold a lock
     )
 
@@ -87,7 +89,8 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _readers(name: str, process: subprocess.Popen[bytes]) -> list[Thread]:
+def _start_readers(name: str, process: subprocess.Popen[bytes]) -> list[Thread]:
+    """Start the threads that pass on the output lines of a capture."""
     assert process.stdout is not None  # noqa: S101
     assert process.stderr is not None  # noqa: S101
     pairs: list[tuple[IO[bytes], TextIO]] = [
@@ -115,5 +118,5 @@ def prefixed(name: str, line: str) -> str:
     ('{"source": "crm", "ok": true}', 'crm | resuming')
     """
     if line.startswith('{"'):
-        return f'{{"source": {json.dumps(name)}, {line[1:]}'  # its own text stays as it is
+        return f'{{"source": {json.dumps(name)}, {line[1:]}'  # the line's own text is unchanged
     return f"{name} | {line}"

@@ -1,4 +1,4 @@
-"""One attempt of capture, as its parts share it."""
+"""State that the parts of one attempt of capture share."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Attempt:
     """State that the parts of one attempt share."""
 
     environment: Environment  # servers, tables and topics
-    context: Context  # report, bar, stop, crash points
+    context: Context  # report, progress bar, stop, crash points
     producer: LogProducer  # writes the stream's records
-    start: StartState  # where it began
-    progress: Progress  # how far the stream is, and what may be acknowledged
+    start: StartState  # where the attempt began
+    progress: Progress  # how far the stream is, and up to where it may be acknowledged
     ledger: Ledger  # state of each topic
 
     @classmethod
     def begin(
         cls, environment: Environment, context: Context, producer: LogProducer, start: StartState
     ) -> Attempt:
-        """Return an attempt that stands where it begins."""
+        """Return an attempt at its start."""
         progress = Progress(start.lsn)
         progress.hold_until(start.hold_until)
         return cls(
@@ -46,5 +46,5 @@ class Attempt:
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of every position that is written."""
+        """Return the epoch of all positions that this attempt writes."""
         return self.start.epoch

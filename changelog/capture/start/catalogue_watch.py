@@ -1,16 +1,16 @@
-"""Watches the captured tables for changes of which the stream has no word.
+"""Watches the captured tables for changes that the stream does not report.
 
-Before each frontier the catalogue is looked at. A table that was changed in silence since the last
-look is no longer what a frontier would say, so it is copied anew, excluded, or stops capture. What
-was seen is written down beside the frontiers before the frontier that relies on it.
+The catalogue is read before each frontier. If a table has changed silently since the last look, a
+frontier would be wrong about it, so the table is copied again, excluded, or stops capture. The
+observed state is written to the frontier topic before the frontier that relies on it.
 
-The catalogue is ahead of the stream, by all of a backlog. Most marks tell by themselves; the new
-file of a partition may come from a TRUNCATE of the whole table that the stream is still to bring,
-so no frontier is written until the stream has brought it or is where the catalogue was. Columns
-that came or went get their version of the table on the log there, also if no row has come since.
-Rows are right without: frontiers wait for that a while, but not for the end of a backlog. What was
-seen is written down while it waits, so that where the stream has to be does not move with each
-attempt of a capture that is killed again and again.
+The catalogue is ahead of the stream by the whole backlog. Most differences are conclusive by
+themselves. But the new file of a partition may come from a TRUNCATE of the whole table that the
+stream has yet to bring, so no frontier is written until it has, or until the stream has reached the
+LSN of the look. Added or dropped columns get their schema version on the log there, even if no row
+follows; the rows are right without it, so frontiers wait for that only a while. Observations are
+written down while they wait: otherwise the LSN to wait for would move with every attempt of a
+capture that is killed again and again.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from changelog.source.tables.standing import look_at, without_pages
 log = logging.getLogger("changelog.capture")
 
 Failed = Callable[[TableName, ChangelogError, Lsn], None]
-"""Told of a table that has changed in silence, the error that says how, and where."""
+"""Called with a table that has changed silently, the error that says how, and the LSN."""
 
 
 COLUMNS_S = 10.0
-"""How long frontiers wait for columns that came or went: rows are right without them."""
+"""How long frontiers wait for added or dropped columns: rows are right without their version."""
 
 
 class CatalogueWatch:
-    """Looks at the tables of one attempt."""
+    """Compares the tables of one attempt with what the catalogue said before."""
 
     def __init__(self, attempt: Attempt) -> None:
-        """Begin with the sightings of an earlier attempt."""
+        """Start with the sightings that earlier attempts have written down."""
         environment = attempt.environment
         self._environment, self._progress = environment, attempt.progress
         self._epoch = attempt.epoch
@@ -71,7 +71,7 @@ class CatalogueWatch:
         self._patient_until = 0.0
 
     def begin(self, table: TableName) -> None:
-        """Note the present standing of a table: its copy begins now."""
+        """Note the present standing of a table whose copy begins now."""
         relation = self._environment.relations[table]
         standing = look_at(self._environment.connection, [relation]).get(relation.oid)
         if standing is not None:
@@ -86,8 +86,8 @@ class CatalogueWatch:
     def keep(self) -> None:
         """Write down the tables as they were when their copies began.
 
-        Before the progress of the copies is: an attempt that goes on with one has to see what was
-        changed in silence since it began, and finds only the present state by itself.
+        This comes before the progress of the copies is written: an attempt that continues a copy
+        has to notice silent changes since its start, and can see only the present state itself.
         """
         if self._has_begun:
             self._write(self._published or self._environment.publication)
@@ -113,24 +113,24 @@ class CatalogueWatch:
         self._filled.setdefault(self._environment.topics[table], {})[partition] = xid
 
     def check_places(self, relation: Relation) -> None:
-        """Check that the columns of a table in the stream stand as the last look has seen them.
+        """Check that the columns of a table in the stream are in the order of the last look.
 
-        Columns that are left out of the log count too: one of them may have lent its name.
+        Columns that are left out of the log count too: one may have swapped names with another.
 
-        Raises SchemaConflictError: some may have changed names with others.
+        Raises SchemaConflictError: columns may have swapped names.
         """
         topic = self._environment.topics[relation.name]
         if (standing := self._standings.get(topic)) is None:
             return
         if moved := standing.misplaced([column.name for column in relation.columns]):
-            change = f"columns {moved} stand where others did: they may have changed names"
+            change = f"columns {moved} are at new places: they may have swapped names"
             raise _silent(relation.name, topic, change)
 
     def look(self, absent: Collection[str], failed: Failed) -> bool:
-        """Look at the tables; False when no frontier may be written yet.
+        """Compare the tables with the last look; return False if no frontier may be written yet.
 
-        No frontier speaks of `absent` topics. `failed` is told of each table that has changed in
-        silence, and may raise.
+        `absent` topics are in no frontier. `failed` is called for each table that has changed
+        silently, and may raise.
         """
         environment = self._environment
         spoken = {
@@ -144,7 +144,7 @@ class CatalogueWatch:
         for topic, relation in spoken.items():
             now = seen.get(relation.oid)
             if now is None:
-                continue  # dropped this very moment: that is looked at elsewhere
+                continue  # dropped at this moment: the roster notices that
             if now.key_index != relation.key_index:
                 failed(relation.name, _keyless(relation), reached)
                 continue
@@ -152,12 +152,12 @@ class CatalogueWatch:
                 failed(relation.name, _silent(relation.name, topic, loss), reached)
                 continue
             if topic in self._standings and not now.key_constraint:
-                # While it has no key, keep the last one: after a new one, rows may have met.
+                # Without a key, keep the last one: if a new key follows, rows may have collided.
                 now = replace(now, key_constraint=self._latest(topic).key_constraint)
             if topic not in self._standings:
                 self._know(topic, now)
             else:
-                is_sighted |= self._sight(topic, now)
+                is_sighted |= self._note_sighting(topic, now)
                 is_due &= self._judge(topic, reached, absent, failed)
         is_old = not self._is_written or environment.publication != self._published
         if is_old and (is_due or is_sighted):
@@ -165,16 +165,17 @@ class CatalogueWatch:
         return is_due
 
     def _lost_partition(self, topic: str, now: Standing) -> str:
-        """Name the silent loss of rows in partitions that are newer than the last look, if any.
+        """Describe the silent loss of rows in partitions newer than the last look, or return "".
 
-        The stream names a partition before its first row, so one that no look has seen is missed
-        here. TRUNCATE in the transaction that created a partition empties its file in place.
+        The stream names a partition before its first row, so a partition that came and went
+        between two looks is noticed here. TRUNCATE in the transaction that created a partition
+        empties its file in place, which no other mark shows.
         """
         filled = self._filled.pop(topic, {})
         if not now.is_partitioned:
             return ""
         if filled.keys() - now.stores.keys():
-            return "a partition came, and was detached or dropped, with its rows"
+            return "a partition was added, then detached or dropped, with its rows"
         truncated = self._truncated.get(topic, ())
         empty = [
             oid
@@ -182,7 +183,7 @@ class CatalogueWatch:
             if xid not in truncated and _is_not_older(now.stores[oid].joined, xid)
         ]
         if empty and without_pages(self._environment.connection, empty):
-            return "a partition came, and was truncated by itself"
+            return "a partition was added, then truncated by itself"
         return ""
 
     def _write(self, publication: PublicationVersion | None) -> None:
@@ -199,7 +200,7 @@ class CatalogueWatch:
         sighted = self._sighted.get(topic)
         return sighted[-1].standing if sighted else self._standings[topic]
 
-    def _sight(self, topic: str, now: Standing) -> bool:
+    def _note_sighting(self, topic: str, now: Standing) -> bool:
         """Note the state of a table; return whether it has changed."""
         if now == self._latest(topic):
             return False
@@ -211,7 +212,7 @@ class CatalogueWatch:
         return True
 
     def _say_unknown_types(self, seen: Mapping[int, Standing]) -> None:
-        """Name the tables whose types no earlier version of capture has looked at."""
+        """Warn of tables whose user-defined types no earlier version of capture has recorded."""
         standings = {standing.oid: standing for standing in map(self._latest, self._standings)}
         tables = [
             str(now.name)
@@ -220,13 +221,13 @@ class CatalogueWatch:
         ]
         if tables:
             log.warning(
-                "types that users made are watched from now on; whether their labels or attributes "
-                "were altered since these tables were copied, `changelog verify` can tell: %s",
+                "user-defined types are watched from now on; `changelog verify` can tell whether "
+                "their labels or attributes were altered since these tables were copied: %s",
                 ", ".join(sorted(tables)),
             )
 
     def _judge(self, topic: str, reached: Lsn, absent: Collection[str], failed: Failed) -> bool:
-        """Judge the sightings of a table; False when no frontier may be written yet."""
+        """Judge the sightings of a table; return False if no frontier may be written yet."""
         sighted = self._sighted.get(topic)
         if not sighted:
             return True
@@ -239,7 +240,7 @@ class CatalogueWatch:
             return True
         if judgement.passed:
             now = sighted[judgement.passed - 1].standing
-            # What was altered again meanwhile has its columns with the last of it.
+            # If the table was altered again meanwhile, the last sighting registers its columns.
             is_last = judgement.passed == len(sighted)
             if is_last and now.has_other_columns(before) and not self._register(table, now, failed):
                 return False
@@ -249,11 +250,11 @@ class CatalogueWatch:
         return not (judgement.unexplained or (judgement.columns and is_patient))
 
     def _register(self, table: TableName, now: Standing, failed: Failed) -> bool:
-        """Register the columns that a table has now, though no row has come since."""
+        """Register the schema of a table's present columns before any row has them."""
         table_now = self._environment.catalogue.table(now.oid)
         here = self._environment.relations[table]
         if table_now is None or look_at(self._environment.connection, [here]).get(now.oid) != now:
-            return False  # it is being altered this very moment
+            return False  # it is being altered at this moment: look again
         reached = self._progress.reached
         try:
             check_capturable([table_now])
@@ -277,17 +278,17 @@ def _silent(table: TableName, topic: str, change: str) -> SchemaConflictError:
 
 
 def _is_not_older(xid: int, before: int) -> bool:
-    """Tell whether a transaction number, which wraps, is not older than a second one."""
+    """Tell whether a transaction id is not older than another; ids wrap around at 2^32."""
     return (xid - before) % 2**32 < 2**31
 
 
 def _keyless(relation: Relation) -> KeyConflictError:
-    """Return the error about a table whose key's index is gone or gives another key now."""
+    """Return the error about a table whose key index is gone or has another key now."""
     index = relation.key_index
     name = index.name if index is not None else ""
     return KeyConflictError(
         f'table {relation.name.said}: the index "{name}", which gives its key, was dropped or made '
         "anew, or is no longer unique on the same NOT NULL columns",
-        hint="make the index again, or choose another one (--key-index), and start with "
-        "`--on-incompatible resnapshot`: rows of one key may have stood side by side meanwhile",
+        hint="create the index again, or choose another one (--key-index), and start with "
+        "`--on-incompatible resnapshot`: meanwhile several rows may have had the same key",
     )

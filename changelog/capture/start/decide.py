@@ -1,11 +1,11 @@
-"""Decision how capture starts: resume, fresh log, continue a first copy, or refuse (pure).
+"""Decide how capture starts: resume, fresh log, continue a first copy, or refuse (pure).
 
-The slot's position, the last frontier on the log, the progress of backfills beside it, and the
-identity of the server must tell one story. Where they do not, going on would leave a hole that no
-reader can see, so it is refused.
+The slot's position, the last frontier on the log, the progress of backfills and the identity of the
+server must be consistent. If they are not, continuing would leave a gap that no reader can see, so
+the start is refused.
 
-Before a slot is made, a record of progress says that it is going to be. So after a crash at any
-moment there is either no slot, or one that the log explains.
+Before a slot is created, a progress record announces it. So after a crash at any moment there is
+either no slot, or one that the log explains.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from changelog.contract.rows.relation import TableName
 class SlotFacts:
     """Facts about an existing slot that the decision needs."""
 
-    confirmed_flush_lsn: Lsn  # up to where PostgreSQL was told that it may forget
-    lost: str = ""  # why it can be used no more (`wal_status` is `lost`); empty while it can
-    # names of those that are there, where slots of groups of tables are read with it
+    confirmed_flush_lsn: Lsn  # the acknowledged LSN: PostgreSQL may drop the WAL before it
+    lost: str = ""  # why it is unusable (`wal_status` is `lost`), or empty
+    # the names of the existing slots, if groups of tables have slots of their own
     there: tuple[str, ...] = ()
-    furthest: str = ""  # the name of that one of them whose place this is
+    furthest: str = ""  # the name of the slot with the given `confirmed_flush_lsn`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """The settings about where capture starts."""
 
-    skip_snapshot: bool = False  # copy no table that the log does not have
-    # where the stream is to start, of a slot that others have made; or None
+    skip_snapshot: bool = False  # copy no table that is missing on the log
+    # where to start the stream of a slot that somebody else created; or None
     start_lsn: Lsn | None = None
-    # the slot lives as long as its connection, so that each attempt is a fresh log
+    # the slot ends with its connection, so each attempt is a fresh log
     temporary: bool = False
-    makes_slot: bool = True  # whether a slot may be made; else it has to be there
-    # how far the server is now
+    makes_slot: bool = True  # whether a slot may be created; otherwise it must exist
+    # the present end of the server's WAL
     wal_end: Lsn = Lsn(0)  # noqa: RUF009 - immutable
     groups: tuple[str, ...] = ()  # the groups of tables that have a slot of their own
 
@@ -51,11 +51,11 @@ NOTHING_ASKED = Wish()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """The fork of the log's timeline and the server's."""
+    """Where the log's timeline and the server's parted."""
 
-    # where the log's timeline ended in the server's history; None where it is no part of it
+    # where the log's timeline ended in the server's history, or None if it is not part of it
     at: Lsn | None = None
-    # how far the log goes: its last frontier, and records behind that
+    # how far the log goes: its last frontier, or records after it
     reached: Lsn = Lsn(0)  # noqa: RUF009 - immutable
 
 
@@ -73,7 +73,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Begin a fresh log at a place of a slot that others have made."""
+    """Begin a fresh log at an LSN of a slot that somebody else created."""
 
     epoch: int
     lsn: Lsn
@@ -81,14 +81,14 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Go on with the first copy of every table, which was cut off: no frontier stands yet."""
+    """Continue the interrupted first copy of every table: the log has no frontier yet."""
 
     record: BackfillRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Stream on from the last frontier; copy only tables that the log does not have."""
+    """Stream from the last frontier; copy only tables that are missing on the log."""
 
     frontier: Frontier
     added: tuple[TableName, ...]
@@ -110,11 +110,12 @@ def decide(
 ) -> Fresh | Adopt | Continue | Resume:
     """Decide how capture starts.
 
-    `last_epoch` is the highest on the topics, 0 when they are empty. `fork` tells where timelines
-    part that differ; `undone` why the server has lost what the log holds, though they are one.
+    `last_epoch` is the highest on the topics, 0 if they are empty. `fork` says where different
+    timelines parted. `undone` is the reason why a server of the same timeline has lost changes that
+    are on the log, or empty.
 
-    Raises SlotError: these do not tell one story; ConfigurationError: what is asked for is not to
-    be had.
+    Raises SlotError: log, slot and server are inconsistent; ConfigurationError: the settings ask
+    for a start that is not possible.
     """
     first_copy = backfill
     if frontier is not None and (backfill is None or backfill.epoch <= frontier.epoch):
@@ -164,10 +165,10 @@ def _check_groups(
     backfill: BackfillRecord | None,
     wish: Wish,
 ) -> None:
-    """Check that the log goes on with the groups that it was begun with.
+    """Check that the groups of tables are those with which the log was begun.
 
-    They decide which numbers the rows of a transaction have. With others, what is sent again after
-    a crash would be taken for what is on the log already.
+    The groups determine the sequence numbers of a transaction's rows. With other groups, rows that
+    are sent again after a crash would get numbers of different rows on the log.
     """
     is_same = backfill is not None and backfill.epoch == latest.epoch
     groups = backfill.groups if backfill is not None and is_same else ()
@@ -188,10 +189,10 @@ def _parted(
     frontier: Frontier | None,
     fork: Fork,
 ) -> str:
-    """Return the reason that a failover ends the log; empty if the server has all its changes.
+    """Return the reason why a failover ends the log, or "" if the server has all its changes.
 
-    Both histories are one up to the fork. So a log that ends before it is a log of the new timeline
-    too; one that has more holds what the server has lost.
+    Both histories are equal up to the fork. So a log that ends before the fork is also a log of the
+    new timeline; a longer one holds changes that the server has lost.
     """
     if fork.at is None:
         return "and the server's history does not have the log's"
@@ -207,12 +208,12 @@ def _parted(
 
 
 def _first_epoch(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish) -> Fresh | Adopt:
-    """Decide where there is no log: make a slot, or adopt the one that is there."""
+    """Decide the start without a log: create a slot, or adopt the existing one."""
     if slot is None:
         return _fresh(slot_name, epoch, "first start", wish)
-    stands = slot.confirmed_flush_lsn
+    slot_lsn = slot.confirmed_flush_lsn
     if wish.start_lsn is None and not wish.makes_slot:
-        return Adopt(epoch, stands)
+        return Adopt(epoch, slot_lsn)
     if wish.groups:
         names = ", ".join(f'"{name}"' for name in slot.there)
         noun, whom = ("slots", "them") if len(slot.there) > 1 else ("slot", "it")
@@ -226,30 +227,30 @@ def _first_epoch(slot_name: str, slot: SlotFacts | None, epoch: int, wish: Wish)
         raise SlotError(
             f'slot "{slot_name}" exists, but the log has no frontier of it',
             hint="it may belong to another program: choose another --slot, or drop it with "
-            "`changelog slot drop` if it is yours; to stream from where it stands, say "
-            f"--start-lsn {stands}",
+            "`changelog slot drop` if it is yours; to stream from its position, say "
+            f"--start-lsn {slot_lsn}",
         )
-    return Adopt(epoch, first_place(slot_name, stands, wish.start_lsn, wish.wal_end))
+    return Adopt(epoch, first_place(slot_name, slot_lsn, wish.start_lsn, wish.wal_end))
 
 
-def first_place(slot_name: str, stands: Lsn, first_lsn: Lsn | None, wal_end: Lsn) -> Lsn:
-    """Return the start of the stream of a slot that others made.
+def first_place(slot_name: str, slot_lsn: Lsn, first_lsn: Lsn | None, wal_end: Lsn) -> Lsn:
+    """Return the LSN at which the stream of an adopted slot starts.
 
-    It stands at `stands`; `first_lsn` is `--start-lsn`.
+    `slot_lsn` is the slot's position, `first_lsn` is `--start-lsn`.
 
-    Raises ConfigurationError: the stream cannot begin at the place that is asked for.
+    Raises ConfigurationError: the stream cannot start at `first_lsn`.
     """
     if first_lsn is None:
-        return stands
-    if first_lsn < stands:
+        return slot_lsn
+    if first_lsn < slot_lsn:
         raise ConfigurationError(
-            f'--start-lsn {first_lsn} lies before {stands}, where slot "{slot_name}" stands',
-            hint=f"what lies between has been given up: begin at {stands} or later",
+            f'--start-lsn {first_lsn} is before {slot_lsn}, the position of slot "{slot_name}"',
+            hint=f"PostgreSQL may have dropped the WAL in between: begin at {slot_lsn} or later",
         )
     if first_lsn > wal_end:
         raise ConfigurationError(
-            f"--start-lsn {first_lsn} lies behind the end of the WAL at {wal_end}",
-            hint="is it of another server?",
+            f"--start-lsn {first_lsn} is after the end of the WAL at {wal_end}",
+            hint="is it an LSN of another server?",
         )
     return first_lsn
 
@@ -266,8 +267,8 @@ def _fresh(
         )
     if wish.start_lsn is not None:
         raise ConfigurationError(
-            f"--start-lsn {wish.start_lsn} is not to be had: {reason}, and a new slot begins "
-            "where the WAL ends",
+            f"--start-lsn {wish.start_lsn} is not possible: {reason}, and a new slot begins "
+            "at the end of the WAL",
             hint="leave --start-lsn out; or make the publication and then the slot yourself, "
             "before what is to be streamed: pg_create_logical_replication_slot(…, 'pgoutput')",
         )
@@ -288,7 +289,7 @@ def _check_continued(slot_name: str, first_copy: BackfillRecord, wish: Wish) -> 
 def _check_resumed(
     slot_name: str, frontier: Frontier, backfill: BackfillRecord | None, wish: Wish
 ) -> None:
-    """Check that the log began where it is asked for: the same command may be run again."""
+    """Check that the log began at `--start-lsn`: the same command may be run again."""
     began = Lsn(0)
     if backfill is not None and backfill.epoch == frontier.epoch:
         began = backfill.start_lsn
@@ -300,14 +301,14 @@ def _began_elsewhere(slot_name: str, began: Lsn, wish: Wish) -> ConfigurationErr
     there = f"began at {began}" if began else "has begun"
     return ConfigurationError(
         f'the log of slot "{slot_name}" {there}, not at --start-lsn {wish.start_lsn}',
-        hint="leave --start-lsn out to go on; for a fresh log choose another --slot and "
+        hint="leave --start-lsn out to continue; for a fresh log choose another --slot and "
         "--topic-prefix",
     )
 
 
 def _moved(slot_name: str, slot: SlotFacts, place: str) -> SlotError:
     return SlotError(
-        f'slot "{slot.furthest or slot_name}" stands at {slot.confirmed_flush_lsn}, {place}: '
+        f'slot "{slot.furthest or slot_name}" is at {slot.confirmed_flush_lsn}, {place}: '
         "changes between the two are lost",
         hint="drop the slot with `changelog slot drop`; the next start takes a fresh snapshot",
     )

@@ -1,7 +1,7 @@
 """Connections, tables and topics of one attempt of capture, all checked before use.
 
-Everything that can be refused is looked at first, also by `capture --check`; only then does `make`
-make the topics, and `publish` the publication, so that a refusal leaves nothing behind.
+Everything that can be refused is checked first, also by `capture --check`; only then does `make`
+create the topics, and `publish` the publication, so that a refused start leaves no objects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from changelog.capture.rows.forms import check_forms
 from changelog.capture.rows.groups import TableGroups
@@ -38,10 +37,7 @@ from changelog.contract.log.backfill import TableBackfill
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.scope import WHOLE, Scope
 from changelog.contract.log.standing import PublicationVersion
-from changelog.contract.log.topic import (
-    frontier_topic,
-    topic_names,
-)
+from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.kafka.cluster import Cluster, TopicDescription, describe, nothing
 from changelog.postgres.connection import Connection
@@ -52,21 +48,14 @@ from changelog.sink.topics import TopicPlan, make_topics
 from changelog.source.connect.connect import connect
 from changelog.source.connect.replica_identity import Identity, make_full
 from changelog.source.connect.standby import Primary, await_replay, check_source
-from changelog.source.connect.system import (
-    SystemIdentity,
-    current_lsn,
-    identify,
-    in_recovery,
-)
+from changelog.source.connect.system import SystemIdentity, current_lsn, identify, in_recovery
 from changelog.source.tables.catalogue import Catalogue, Table
 from changelog.source.tables.ddl import has_ddl, install_ddl
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("changelog.capture")
 
 _STABLE_S, _NAP_S = 10.0, 0.05
+"""How long to wait for aborted transactions to end, and how often to look: brokers take moments."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,32 +69,32 @@ class Environment:
     tables: CapturedTables  # topics and codecs
     frontiers: FrontierLog  # the frontier topic
     cluster_id: str  # the Kafka cluster's identifier
-    descriptions: dict[str, TopicDescription]  # each table's topic as the broker has it
-    # the topics that hold no table, such as the messages', as the broker has them
+    descriptions: dict[str, TopicDescription]  # each table's topic as the broker describes it
+    # the topics of messages and schema changes, as the broker describes them
     logs: dict[str, TopicDescription]
     catalogue: Catalogue  # the source's catalogue
-    rules: CaptureRules  # what of the tables is captured
-    scopes: dict[TableName, Scope]  # what is captured of each table that is not captured whole
-    # the condition of each table's rows, as the server writes it; known once the publication is
+    rules: CaptureRules  # which rows and columns are captured
+    scopes: dict[TableName, Scope]  # the captured part of tables that are not captured whole
+    # the row filter of each table as the server writes it; set by `publish`
     filters: dict[TableName, str] = field(default_factory=dict)
-    # tables that are wanted and cannot be captured as they are, with the reason
+    # wanted tables that cannot be captured, with the reason
     refused: dict[TableName, str] = field(default_factory=dict)
-    # of those the ones that were looked at again, since a copy was asked for there
+    # refused tables that were examined again because of a request for a copy, with its LSN
     looked: dict[TableName, Lsn] = field(default_factory=dict)
-    # what is going to get REPLICA IDENTITY FULL, as it is now
+    # the present identity of tables that are going to get REPLICA IDENTITY FULL
     altered: list[Identity] = field(default_factory=list)
-    # the captured tables of which all is taken as it is with that
+    # the captured tables that have REPLICA IDENTITY FULL, or will have it
     full: frozenset[TableName] = frozenset()
-    is_standby: bool = False  # whether the source was a standby when it was asked last
-    primary: Primary | None = None  # where is written what a standby cannot write
+    is_standby: bool = False  # whether the source was a standby at the last look
+    primary: Primary | None = None  # takes the writes that a standby cannot take
     _plans: tuple[TopicPlan, ...] = ()
-    publication: PublicationVersion | None = None  # as it was seen last
+    publication: PublicationVersion | None = None  # at the last look
 
     @property
     def writer(self) -> Connection:
         """Return a connection that can write: to the source, or to its primary.
 
-        Raises SourceError: the source is a standby, and nobody named its primary;
+        Raises SourceError: the source is a standby, and the settings name no primary;
         UnavailableSourceError: the primary does not answer.
         """
         if self.primary is None or not self.is_standby or not in_recovery(self.connection):
@@ -114,7 +103,7 @@ class Environment:
 
     @property
     def can_write(self) -> bool:
-        """Tell whether there is somewhere to write."""
+        """Tell whether there is a server to write to."""
         return not self.is_standby or (self.primary is not None and self.primary.is_known)
 
     def notice_promotion(self) -> None:
@@ -124,7 +113,7 @@ class Environment:
         before, self.system = self.system, identify(self.settings.postgres)
         self.is_standby = False
         log.warning(
-            "the standby was promoted: timeline %d follows %d, and the stream goes on",
+            "the standby was promoted: timeline %d follows %d, and the stream continues",
             self.system.timeline,
             before.timeline,
         )
@@ -136,16 +125,16 @@ class Environment:
 
     @property
     def groups(self) -> TableGroups:
-        """Return which publication sends which table."""
+        """Return the groups of tables, each with its publication."""
         return groups_of(self.settings.capture)
 
     @property
     def names(self) -> dict[int, TableName]:
-        """Return each captured table by its object id."""
+        """Return the names of the captured tables by object id."""
         return {relation.oid: name for name, relation in self.relations.items()}
 
     def table_of(self, topic: str) -> TableName:
-        """Return the table of a topic; raises KeyError for one that holds none."""
+        """Return the table of a topic; raises KeyError if the topic holds no table."""
         return {topic: table for table, topic in self.topics.items()}[topic]
 
     @property
@@ -164,7 +153,7 @@ class Environment:
         """Return the progress records of refused tables, by the topics that they would have."""
         records = {}
         for table, why in self.refused.items():
-            with suppress(ConfigurationError):  # it would share the topic of a captured one
+            with suppress(ConfigurationError):  # its topic's name is that of a captured table
                 topic = topic_names({*self.topics, table}, self.settings.topic_prefix)[table]
                 records[topic] = TableBackfill(
                     table=table, reason=f"it {why}", is_excluded=True, fault=why
@@ -185,12 +174,10 @@ class Environment:
         return {self.topics[name] for name, relation in self.relations.items() if not relation.key}
 
     def rescoped(self, frontier: Frontier, skipped: Collection[TableName] = ()) -> set[TableName]:
-        """Return the tables of which the log holds another part than is asked for now.
+        """Return the tables whose scope on the log differs from the settings, except `skipped`.
 
-        Those that are `skipped` have never been copied, and are not to be.
-
-        Their rows have to be written anew: what was left out before is not on the log, and what
-        is left out now would stay on it.
+        Their rows have to be written again: what was left out before is missing on the log, and
+        what is left out now would stay there.
         """
         tables = {
             table
@@ -210,22 +197,22 @@ class Environment:
 
     @property
     def written_topics(self) -> set[str]:
-        """Return the topics of tables, messages and schema changes, whether they are there or not.
+        """Return the topics of tables, messages and schema changes, existing or not.
 
-        The frontiers of a capture name the ends of these.
+        A frontier names the ends of these topics.
         """
         _, logs = self._plans
         return {*self.topics.values(), *logs.there, *(topic.topic for topic in logs.missing)}
 
     @property
     def missing_topics(self) -> list[str]:
-        """Return the topics that `make` makes."""
+        """Return the topics that `make` creates."""
         return [topic.topic for plan in self._plans for topic in plan.missing]
 
     def give_identity(self) -> list[Identity]:
-        """Give tables REPLICA IDENTITY FULL that are to have it; returns what they had.
+        """Give the tables in `altered` REPLICA IDENTITY FULL; return their former identities.
 
-        Raises SourceError: one cannot be altered; none is then.
+        Raises SourceError: a table cannot be altered; then none is.
         """
         altered, self.altered = self.altered, []
         if altered:
@@ -235,11 +222,11 @@ class Environment:
                 log.info("table %s has REPLICA IDENTITY FULL now", identity.table.said)
             if writer is not self.connection:
                 await_replay(self.connection, writer)
-        self.catalogue.gives_full = None  # it is as it was taken to be
+        self.catalogue.gives_full = None  # from here on the catalogue itself says it
         return altered
 
     def make(self) -> None:
-        """Make the missing topics, alter the ones that differ, watch the schema if asked.
+        """Create missing topics, alter topics that differ, and watch the schema if configured.
 
         Raises LogError: see `make_topics`.
         """
@@ -250,12 +237,12 @@ class Environment:
             _watch_schema(self)
 
     def check_topics(self, frontier: Frontier) -> set[TableName]:
-        """Check that the topics have the ids that the frontier knows.
+        """Check that the topics have the ids that the frontier names.
 
         Returns:
-            The tables whose topic was made anew, where that is to be mended.
+            The tables whose topic was deleted or recreated, if the settings want them copied again.
 
-        Raises LogError: the cluster is another one, or a topic was deleted, or made anew.
+        Raises LogError: it is another cluster, or a topic was deleted or recreated.
         """
         if frontier.cluster_id != self.cluster_id:
             raise LogError(
@@ -263,7 +250,7 @@ class Environment:
                 f"this one is {self.cluster_id}",
                 hint="drop the slot with `changelog slot drop`; the next start takes a snapshot",
             )
-        captured, anew = set(self.topics.values()), set()
+        captured, recreated = set(self.topics.values()), set()
         for topic, topic_id in frontier.topic_ids.items():
             present_id = self.topic_ids.get(topic)
             if present_id == topic_id or (present_id is None and topic not in captured):
@@ -271,46 +258,46 @@ class Environment:
             if topic in self.logs:
                 log.warning('topic "%s" was made anew: what it held is lost', topic)
             elif self.settings.capture.on_incompatible == "resnapshot":
-                anew.add(frontier.tables[topic])
+                recreated.add(frontier.tables[topic])
             else:
-                raise _lost(topic, present_id)
-        return anew
+                raise _topic_lost(topic, present_id)
+        return recreated
 
     def refuse_gone(self, absent: Collection[str]) -> None:
-        """Check, after an error of the log, that the topics have the ids of the start.
+        """Check, after an error of the log, that the topics still have their ids of the start.
 
-        Topics of excluded tables are `absent`.
+        `absent` are the topics of excluded tables.
 
-        Raises LookAgainError: one was deleted or made anew, and the next attempt mends that;
-        LogError: the same, and it is not mended.
+        Raises LookAgainError: a topic was deleted or recreated, and the next attempt repairs that;
+        LogError: the same, and the settings do not allow a repair.
         """
-        of_start = {topic: of for topic, of in self.topic_ids.items() if topic not in absent}
-        there = Cluster(self.settings.kafka, on_wait=self.frontiers.on_wait).topics(of_start)
-        for topic, topic_id in of_start.items():
-            now = there[topic].topic_id if topic in there else None
-            if now == topic_id:
+        ids = {topic: id_ for topic, id_ in self.topic_ids.items() if topic not in absent}
+        described = Cluster(self.settings.kafka, on_wait=self.frontiers.on_wait).topics(ids)
+        for topic, topic_id in ids.items():
+            present_id = described[topic].topic_id if topic in described else None
+            if present_id == topic_id:
                 continue
-            lost = _lost(topic, now)
-            mended = self.settings.capture.on_incompatible == "resnapshot"
-            raise LookAgainError(str(lost.args[0])) if mended or topic in self.logs else lost
+            lost = _topic_lost(topic, present_id)
+            is_repaired = self.settings.capture.on_incompatible == "resnapshot"
+            raise LookAgainError(str(lost.args[0])) if is_repaired or topic in self.logs else lost
 
     def held_back(self) -> dict[str, int]:
-        """Return the topics of ours in which a transaction is open, and from which offset on."""
+        """Return our topics in which a transaction is open, each with its first offset."""
         own = frontier_topic(self.settings.capture.topic_prefix)
         return self.frontiers.held_back([own, *self.topics.values(), *self.logs])
 
     def await_stable(self) -> None:
-        """Wait until no transaction is open in our topics; aborted ones are over in a moment.
+        """Wait until no transaction is open in our topics: aborting takes the brokers a moment.
 
-        Raises UnavailableLogError: one stays open.
+        Raises UnavailableLogError: a transaction stays open.
         """
         deadline = time.monotonic() + _STABLE_S
         while held_back := self.held_back():
             if time.monotonic() > deadline:
                 topic, offset = next(iter(held_back.items()))
                 raise UnavailableLogError(
-                    f'topic "{topic}": a transaction that is not of this capture is open since '
-                    f"offset {offset}: nothing behind it can be read",
+                    f'topic "{topic}": a transaction of another program is open since '
+                    f"offset {offset}: nothing after it can be read",
                     hint="it ends with its producer or after the producer's timeout; one that "
                     "hangs is ended by `kafka-transactions.sh abort`",
                 )
@@ -325,10 +312,10 @@ class Environment:
         alive_from: Sequence[int] = (),
         on_wait: Callable[[], None] = nothing,
     ) -> Iterator[tuple[int, bytes]]:
-        """Return partition and key of the rows that live only before `since` or `alive_from`."""
+        """Return partition and key of the rows whose records are all before `since`."""
         if topic in self.unkeyed:
             return iter(())
-        producer.commit()  # what is written counts too
+        producer.commit()  # else records that we have written would not be read
         ends = self.frontiers.ends([topic])[topic]
         kafka = self.settings.kafka
         prefix = self.tables.key_prefix(self.relations[self.table_of(topic)])
@@ -337,7 +324,8 @@ class Environment:
         )
 
 
-def _lost(topic: str, topic_id: str | None) -> LogError:
+def _topic_lost(topic: str, topic_id: str | None) -> LogError:
+    """Return the error about a topic that is gone, or that has another id now."""
     fate = "was deleted" if topic_id is None else "was made anew"
     return LogError(
         f'topic "{topic}" {fate}: what it held is lost',
@@ -372,28 +360,28 @@ class LogFacts:
 
 @contextmanager
 def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
-    """Connect and check; `Environment.make` makes the missing objects.
+    """Connect and check everything; `Environment.make` creates the missing objects.
 
-    Raises ChangelogError: what stands against capture; see each family.
+    Raises ChangelogError: capture cannot start; see each family.
     """
     capture = settings.capture
     with ExitStack() as stack:
         topic = frontier_topic(capture.topic_prefix)
         frontiers = stack.enter_context(FrontierLog(settings.kafka, topic))
-        # The log answers while the source is asked.
-        beside = stack.enter_context(ThreadPoolExecutor(1, "changelog frontiers"))
-        log_says = beside.submit(lambda: (frontiers.cluster_id(), frontiers.last(capture.slot)))
+        # The log is read in a thread while the source is asked: a start is as fast as the slower.
+        pool = stack.enter_context(ThreadPoolExecutor(1, "changelog frontiers"))
+        log_answer = pool.submit(lambda: (frontiers.cluster_id(), frontiers.last(capture.slot)))
         connection = stack.enter_context(closing(connect(settings.postgres)))
         check_source(connection)
         system = identify(settings.postgres)
         rules = CaptureRules(capture, str(connection.info.dbname))
-        # Once this process streams, no table is altered any more: somebody would have to be asked.
+        # Once this process streams, it alters no more tables: nobody is there to consent.
         catalogue = catalogue_of(connection, capture, gives_full=not newcomers.proven)
-        cluster, record = log_says.result()
-        stated = LogFacts(cluster, frontiers, record.frontier if record is not None else None)
+        cluster, record = log_answer.result()
+        log_facts = LogFacts(cluster, frontiers, record.frontier if record is not None else None)
         schemas = stack.enter_context(closing(schemas_of(settings, frontiers)))
-        if stated.last is not None:
-            newcomers.spoken(stated.last.tables.values())
+        if log_facts.last is not None:
+            newcomers.spoken(log_facts.last.tables.values())
         selected, refused = wanted_tables(connection, catalogue, settings, newcomers)
         for name, why in refused.items():
             if why == WAITS or name in newcomers.suspected:
@@ -402,10 +390,10 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
         say_uncaptured(catalogue, settings, selected)
         source = SourceFacts(connection, catalogue, rules, selected, refused)
         was = partial(was_captured, settings, refused)
-        rules.check(source.relations.values(), last=stated.last, was_captured=was)
+        rules.check(source.relations.values(), last=log_facts.last, was_captured=was)
         names = topic_names(source.relations, capture.topic_prefix)
         tables = CapturedTables(schemas, names, catalogue.older_values, rules.shape)
-        environment = stand(settings, source, system, stated, tables)
+        environment = checked(settings, source, system, log_facts, tables)
         environment.looked = newcomers.looked
         try:
             yield environment
@@ -414,26 +402,26 @@ def survey(settings: Project, newcomers: Newcomers) -> Iterator[Environment]:
                 environment.primary.close()
 
 
-def stand(
+def checked(
     settings: Project,
     source: SourceFacts,
     system: SystemIdentity,
-    stated: LogFacts,
+    log_facts: LogFacts,
     tables: CapturedTables,
 ) -> Environment:
-    """Check topics and registry, and return the environment; makes nothing.
+    """Check topics and registry, and return the environment; creates nothing.
 
     Raises:
-        TopicSettingsError: topics hold other records than are asked for, or differ in settings.
-        LogError: the brokers would not make what is missing.
+        TopicSettingsError: topics hold records of another form, or have other settings.
+        LogError: the brokers would not create the missing topics.
         UnavailableLogError: broker or registry do not answer.
     """
     relations, rules = source.relations, source.rules
     scopes = {table: rules.scope(relation) for table, relation in relations.items()}
-    if stated.last is not None:
-        there = describe(settings.kafka, tables.topics.values())
-        check_forms(stated.last, tables.topics, scopes, there)
-    plans = topic_plans(settings, relations, tables.topics, stated.last)
+    if log_facts.last is not None:
+        described = describe(settings.kafka, tables.topics.values())
+        check_forms(log_facts.last, tables.topics, scopes, described)
+    plans = topic_plans(settings, relations, tables.topics, log_facts.last)
     tables.check_registry()
     descriptions = plans[0].there
     return Environment(
@@ -442,8 +430,8 @@ def stand(
         system=system,
         relations=relations,
         tables=tables,
-        frontiers=stated.frontiers,
-        cluster_id=stated.cluster_id,
+        frontiers=log_facts.frontiers,
+        cluster_id=log_facts.cluster_id,
         descriptions={
             name: descriptions[name] for name in tables.topics.values() if name in descriptions
         },
@@ -461,7 +449,7 @@ def stand(
 
 
 def _watch_schema(environment: Environment) -> None:
-    """Make the event triggers when they are missing, or say that they are."""
+    """Create the event triggers of schema changes, or warn if the role may not."""
     if has_ddl(environment.connection):
         return
     try:

@@ -1,8 +1,8 @@
-"""Tells whether a server still has the history that the log was written from.
+"""Find out whether a server still has the history that the log was written from.
 
-A server whose files were put back, from a snapshot of a disk or from a cold copy, keeps its system
-identifier and its timeline, but has lost transactions that the log holds. Its next ones get LSNs
-that the log's frontier has passed: to resume at the frontier would skip them, in silence.
+A server whose files were restored from a disk snapshot or a cold copy keeps its system identifier
+and timeline, but has lost transactions that are on the log. Its next transactions get LSNs before
+the log's frontier: resuming at the frontier would skip them silently.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from changelog.source.stream.stream import ReplicationStream
 
 _POLL_S = 0.2
 _RELEASE_S = 10.0
+"""How long to wait until the server lets the slot be read again; the next check reports it."""
+
 _RELEASE_POLL_S = 0.01
 
 
@@ -31,30 +33,30 @@ def why_undone(
     frontier: Frontier | None,
     backfill: BackfillRecord | None,
 ) -> str:
-    """Compare the histories of server and log; return the difference, or nothing.
+    """Compare the histories of server and log; describe the difference, or return "".
 
-    The WAL up to a slot's place is the log's: the place is saved with the server's files, and is
-    acknowledged only when a frontier stands. What lies between it and the frontier the server sends
-    once more, and the last transaction there must be the one that the frontier names. Nobody reads
-    the slot, which is of the log's system and timeline.
+    The WAL up to the slot's position is the log's: the position is saved with the server's files
+    and acknowledged only after a frontier. From there the server sends its changes again, and the
+    last transaction before the frontier must be the one that the frontier names. The slot must have
+    no reader and belong to the log's system and timeline.
 
-    Raises UnavailableSourceError: a standby has not received yet what the log holds; SlotError: the
-    slot cannot be read.
+    Raises UnavailableSourceError: a standby has not yet received all that is on the log; SlotError:
+    the slot cannot be read.
     """
     latest = [record.lsn for record in (frontier, backfill) if record is not None]
     wal_end, reached = environment.current_lsn(), max(latest, default=Lsn(0))
     if wal_end < reached:
-        if environment.is_standby:  # it follows its primary's history, and gets the rest of it
+        if environment.is_standby:  # it lags behind its primary and will receive the rest
             raise UnavailableSourceError(
                 f"the standby has received the WAL up to {wal_end}, and the log goes to {reached}"
             )
         return behind(wal_end, reached)
-    stands = slot.confirmed_flush_lsn
-    if stands is None or slot.wal_status == "lost":
+    slot_lsn = slot.confirmed_flush_lsn
+    if slot_lsn is None or slot.wal_status == "lost":
         return ""
-    if frontier is None or frontier.commit is None or stands >= frontier.lsn:
+    if frontier is None or frontier.commit is None or slot_lsn >= frontier.lsn:
         return ""
-    return _compared(environment, slot.together, frontier, frontier.commit)
+    return _difference(environment, slot.together, frontier, frontier.commit)
 
 
 def behind(wal_end: Lsn, reached: Lsn) -> str:
@@ -65,23 +67,23 @@ def behind(wal_end: Lsn, reached: Lsn) -> str:
     )
 
 
-def _compared(
+def _difference(
     environment: Environment,
-    stands: Mapping[str, Lsn | None],
+    slot_lsns: Mapping[str, Lsn | None],
     frontier: Frontier,
     expected: LastCommit,
 ) -> str:
-    """Compare the last transaction before the frontier with the one that the frontier names."""
+    """Compare the server's last transaction before the frontier with the one the frontier names."""
     sent = [
-        _last_commit(environment, slot, place, frontier.lsn)
-        for slot, place in stands.items()
-        if place is not None and place < frontier.lsn
+        _last_commit(environment, slot, slot_lsn, frontier.lsn)
+        for slot, slot_lsn in slot_lsns.items()
+        if slot_lsn is not None and slot_lsn < frontier.lsn
     ]
     last = max((commit for commit in sent if commit is not None), default=None)
     if last == expected:
         return ""
-    # A transaction before a slot's place is not sent again.
-    is_acknowledged = expected.end <= max(place or Lsn(0) for place in stands.values())
+    # A transaction before a slot's position is not sent again.
+    is_acknowledged = expected.end <= max(slot_lsn or Lsn(0) for slot_lsn in slot_lsns.values())
     if is_acknowledged and (last is None or last.end < expected.end):
         return ""
     has = f"one that ends at {last.end}" if last is not None else "none"
@@ -92,7 +94,7 @@ def _compared(
 
 
 def _last_commit(environment: Environment, slot: str, start: Lsn, before: Lsn) -> LastCommit | None:
-    """Return the last transaction that a slot sends from its place on and that ends by `before`."""
+    """Return the last transaction that a slot sends and that ends by `before`, if any."""
     settings = environment.settings
     stream = ReplicationStream.open(
         settings.postgres,
@@ -127,7 +129,7 @@ def _commits(stream: ReplicationStream, before: Lsn) -> Iterator[Commit]:
 
 
 def _await_release(environment: Environment, slot: str) -> None:
-    """Wait until the server has noticed that a slot is not read any more; not for ever."""
+    """Wait a limited time until the server has noticed that nobody reads a slot any more."""
     deadline = time.monotonic() + _RELEASE_S
     while slot_reader(environment.connection, slot) and time.monotonic() < deadline:
         time.sleep(_RELEASE_POLL_S)

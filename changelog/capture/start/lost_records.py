@@ -1,13 +1,14 @@
-"""Notices tables whose topics have lost records, and decides what becomes of them.
+"""Find tables whose topics have lost records, and decide how capture reacts.
 
-Starts are compared with what the frontier says is dead
-(`Frontier.alive_from`): at each start of capture, by `--check` and `status`, and before each
-frontier, where an attempt that finds one ends and the next one decides. Ends are compared with the
-frontier's at each start, and by the other two: a capture that goes on counts what it has written.
+A topic must still start before the offsets from which its records are alive
+(`Frontier.alive_from`). That is checked at each start of capture, by `--check` and `status`, and
+before each frontier: there an attempt that finds a loss ends, and the next one decides. A topic
+must also not end before the frontier's ends; a running capture knows what it has written, so that
+is checked at starts, by `--check` and by `status` only.
 
-A fresh copy mends it: all before it is dead then. `changelog resnapshot` asks for one, and its
-request may be waiting in the WAL already. So a table that stops capture stops it only when the
-WAL of the moment of the start has been streamed and nobody has asked.
+A fresh copy repairs the table, because everything before it is dead. `changelog resnapshot` asks
+for one, and its request may already wait in the WAL. So a loss stops capture only after the WAL
+that existed at the start has been streamed without such a request.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ log = logging.getLogger("changelog.capture")
 class Loss:
     """A table whose topic has lost records."""
 
-    table: TableName  # which one
-    topic: str  # its topic
-    error: RecordsRemovedError  # says so
-    answer: Reaction  # what becomes of it
-    is_of_end: bool  # whether the last ones are lost, what was copied lately among them
+    table: TableName
+    topic: str
+    error: RecordsRemovedError  # names the lost records
+    answer: Reaction  # how capture reacts
+    is_of_end: bool  # whether the newest records are lost: then rows copied lately may be too
 
     def explained(self) -> RecordsRemovedError:
-        """Return the error with all ways out."""
+        """Return the error with hints on all remedies."""
         with_way_out(self.error)
         return self.error
 
@@ -48,7 +49,7 @@ def losses(
 ) -> list[Loss]:
     """Return the tables of a frontier whose topics have lost records since.
 
-    A table that is copied anew by the backfills that go on needs no other answer.
+    For a table that an unfinished backfill copies anyway, the reaction is to copy.
 
     Raises UnavailableLogError: the broker does not answer.
     """
@@ -62,10 +63,10 @@ def losses(
     places = environment.frontiers.standing(there)
     starts = {topic: place.starts for topic, place in places.items()}
     ends = {topic: place.ends for topic, place in places.items()}
-    return list(_judged(environment, frontier, unfinished, starts, ends))
+    return list(_each_loss(environment, frontier, unfinished, starts, ends))
 
 
-def _judged(
+def _each_loss(
     environment: Environment,
     frontier: Frontier,
     unfinished: BackfillRecord | None,
@@ -85,16 +86,19 @@ def _judged(
 def noted(
     lost_records: Sequence[Loss], frontier: Frontier, unfinished: BackfillRecord | None
 ) -> dict[str, TableBackfill]:
-    """Return the progress records of tables whose topics have lost records.
+    """Return the progress records, by topic, of tables whose topics have lost records.
 
-    No frontier speaks of them until they are whole again. Those that wait to be asked for are
-    asked for by what lies behind the frontier.
+    No frontier includes these tables until they are copied. A table that waits for a request is
+    copied on any request after the frontier's LSN.
     """
     copies = unfinished.tables if unfinished is not None else {}
-    return {loss.topic: _noted(loss, frontier, copies.get(loss.topic)) for loss in lost_records}
+    return {
+        loss.topic: _progress_record(loss, frontier, copies.get(loss.topic))
+        for loss in lost_records
+    }
 
 
-def _noted(loss: Loss, frontier: Frontier, copy: TableBackfill | None) -> TableBackfill:
+def _progress_record(loss: Loss, frontier: Frontier, copy: TableBackfill | None) -> TableBackfill:
     if copy is not None and not copy.fault:
         return replace(_from_start(copy) if loss.is_of_end else copy, is_excluded=True)
     return TableBackfill(
@@ -113,7 +117,7 @@ def _from_start(copy: TableBackfill) -> TableBackfill:
 
 
 def restarted(environment: Environment, unfinished: BackfillRecord) -> BackfillRecord:
-    """Return backfills without the rows that were removed from topics since they were copied."""
+    """Return the backfills; a copy whose records were removed from the topic starts over."""
     ids = environment.topic_ids
     begun = {
         topic: copy
@@ -121,15 +125,17 @@ def restarted(environment: Environment, unfinished: BackfillRecord) -> BackfillR
         if copy.since is not None and copy.scope.keyed and ids.get(topic) == copy.topic_id
     }
     starts = environment.frontiers.starts(list(begun))
-    anew = {}
+    restarted_copies = {}
     for topic, copy in begun.items():
         gaps = list(missing(starts[topic], copy.alive_from))
         if gaps:
             log.warning(
-                'topic "%s": %s: copying the table %s once more',
+                'topic "%s": %s: copying the table %s again',
                 topic,
                 "; ".join(gaps),
                 copy.table.said,
             )
-            anew[topic] = _from_start(copy)
-    return replace(unfinished, tables={**unfinished.tables, **anew}) if anew else unfinished
+            restarted_copies[topic] = _from_start(copy)
+    if not restarted_copies:
+        return unfinished
+    return replace(unfinished, tables={**unfinished.tables, **restarted_copies})

@@ -1,9 +1,9 @@
-"""Other captures of the same frontier topic: two that write one topic would undo each other's work.
+"""Other captures on the same frontier topic: two that write to one topic would harm each other.
 
-Each takes the other's records for a stranger's and copies the table anew, for ever. Of messages and
-schema changes a start takes the other's for its own, and leaves out what it has to write. A slot of
-the same server that is gone or lost writes nothing, and its place may be taken. What another server
-has written stays its own: no log goes on with another server.
+Of a table, each takes the other's records for those of a stranger and copies the table again,
+endlessly. Of messages and schema changes, each takes the other's records for its own and skips
+records that it has to write. A slot of the same server that is gone or lost writes nothing, so
+another one may take its place; for a slot of another server nobody can tell.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def refuse_shared(environment: Environment) -> None:
     """Check that no other capture writes the topics of tables, messages and schema changes.
 
     Raises:
-        ConfigurationError: the frontiers of another slot, of this server where it is still there,
-            or of another server, name one of them.
-        SourceError: the server does not tell its slots.
+        ConfigurationError: the frontiers of another slot name one of them; the slot is usable, or
+            of another server.
+        SourceError: the server does not list its slots.
         UnavailableLogError: the broker does not answer.
     """
     own = environment.settings.capture.slots
     for slot in environment.frontiers.slots():
-        systems = {} if slot in own else _written(environment, slot)
+        systems = {} if slot in own else _topics_of(environment, slot)
         for system, topics in systems.items():
             shared = sorted(topics & environment.written_topics)
             if not shared:
@@ -44,14 +44,14 @@ def _refusal(
 ) -> ConfigurationError:
     whose = f'slot "{slot}"' if is_here else f'slot "{slot}", of another server,'
     if {*shared} & {*of_tables}:
-        harm = "copy each other's tables anew for ever"
+        harm = "copy each other's tables again and again"
         way = "take another --topic-prefix, or tables that it does not have (--tables, --exclude)"
     else:
-        harm = "a start would leave out what lies before the last record of the other"
+        harm = "each start would skip everything before the other's last record"
         way = "take another --topic-prefix, or leave out --messages and --ddl in one of the two"
     if is_here:
         way += (
-            f"; or, where it is not wanted any more, end it and `changelog slot drop --slot {slot}`"
+            f"; or, if it is no longer wanted, end it and run `changelog slot drop --slot {slot}`"
         )
     return ConfigurationError(
         f"the capture of {whose} has {_listed(shared)} too: both would write there, and {harm}",
@@ -59,7 +59,7 @@ def _refusal(
     )
 
 
-def _written(environment: Environment, slot: str) -> dict[str, set[str]]:
+def _topics_of(environment: Environment, slot: str) -> dict[str, set[str]]:
     """Return the topics that a slot's records name on our frontier topic, by server."""
     frontiers = environment.frontiers
     record, backfill = frontiers.last(slot), frontiers.backfill(slot)

@@ -1,7 +1,7 @@
-"""Forecast of a start of capture, before anything is made: a refusal leaves no objects.
+"""Forecast of a start of capture, before anything is created: a refused start leaves no objects.
 
-`changelog capture` looks here first and then makes what is missing; `changelog capture --check`
-only looks.
+`changelog capture` makes the forecast first and then creates the missing objects; `changelog
+capture --check` only makes the forecast.
 """
 
 from __future__ import annotations
@@ -39,23 +39,18 @@ from changelog.sink.resume import WrittenRecords
 from changelog.source.connect.readiness import check_readable, check_room
 from changelog.source.connect.retention import MISSING, SlotStatus, why_lost
 from changelog.source.connect.system import SystemIdentity
-from changelog.source.stream.slot import (
-    FAILOVER_SLOTS,
-    check_idle,
-    check_slot,
-    inspect_slots,
-)
+from changelog.source.stream.slot import FAILOVER_SLOTS, check_idle, check_slot, inspect_slots
 from changelog.source.tables.publication import PublicationChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStanding:
-    """State of a slot, by the log and by the server."""
+    """State of a slot according to the log and the server."""
 
     record: FrontierRecord | None  # the last frontier, or None
-    backfill: BackfillRecord | None  # how far backfills are, or None
+    backfill: BackfillRecord | None  # the progress of backfills, or None
     slot: SlotStatus | None  # the slot on the server, or None
-    undone: str = ""  # why the server has lost what the log holds, see `why_undone`; or empty
+    undone: str = ""  # why the server has lost changes on the log, see `why_undone`; or empty
 
     @property
     def frontier(self) -> Frontier | None:
@@ -68,7 +63,7 @@ class SlotStanding:
         return self.backfill.groups if self.backfill is not None else ()
 
     def is_of(self, system: SystemIdentity) -> bool:
-        """Tell whether the log was written from a server's present timeline, as far as known."""
+        """Tell whether the log's last records are of a server's present timeline."""
         latest = [record for record in (self.frontier, self.backfill) if record is not None]
         here = system.system_id, system.timeline
         return all((record.system_id, record.timeline) == here for record in latest)
@@ -79,9 +74,9 @@ class SlotStanding:
         """Decide how to start; without `written`, as if no record followed the last frontier.
 
         Raises:
-            SlotError: log and server do not tell one story.
-            SlotBusyError: another capture reads the slot, or still our own last connection.
-            ConfigurationError: what is asked for is not to be had.
+            SlotError: log and server are inconsistent.
+            SlotBusyError: another capture, or our own previous connection, reads the slot.
+            ConfigurationError: the settings ask for a start that is not possible.
         """
         capture = environment.settings.capture
         if self.slot is not None:
@@ -111,9 +106,9 @@ class SlotStanding:
         frontier = self.frontier
         if frontier is None:
             return Fork()
-        behind = written.passed_at(frontier.epoch) if written is not None else Lsn(0)
+        passed = written.passed_at(frontier.epoch) if written is not None else Lsn(0)
         return Fork(
-            at=environment.system.ended.get(frontier.timeline), reached=max(frontier.lsn, behind)
+            at=environment.system.ended.get(frontier.timeline), reached=max(frontier.lsn, passed)
         )
 
     def unfinished_copies(
@@ -131,13 +126,13 @@ class SlotStanding:
 
 
 def standing(environment: Environment) -> SlotStanding:
-    """Ask the server, and then the log.
+    """Read the state of the slot from the server, and then from the log.
 
-    Another capture may be moving both meanwhile. It writes an intent before it makes the slot,
-    and a frontier before it acknowledges one: so what is read of the log later explains the slot
-    of now, and one that stands past it has been moved by somebody else.
+    The order matters, since another capture may be moving both. It announces a slot on the log
+    before it creates it, and writes a frontier before it acknowledges. So the log, read second,
+    explains the slot; a slot that is past it was moved by another program.
 
-    Raises LogError: what the log said of the slot was removed.
+    Raises LogError: the log's records about the slot were removed.
     """
     name = environment.settings.slot
     slot = inspect_slots(environment.connection, environment.settings.capture.slots)
@@ -158,9 +153,9 @@ def standing(environment: Environment) -> SlotStanding:
 
 
 def check_slot_unmoved(environment: Environment, slot_standing: SlotStanding) -> None:
-    """Check, before a slot is made or dropped, that it has not changed since the decision.
+    """Check, before a slot is created or dropped, that it has not changed since the decision.
 
-    Raises LookAgainError: another capture has made, moved, dropped or taken it since.
+    Raises LookAgainError: another capture has created, moved, dropped or taken it since.
     """
     slots = environment.settings.capture.slots
     now, then = inspect_slots(environment.connection, slots), slot_standing.slot
@@ -169,13 +164,13 @@ def check_slot_unmoved(environment: Environment, slot_standing: SlotStanding) ->
     else:
         same = now is then
     if not same:
-        raise _moved_on(environment)
+        raise _slot_moved(environment)
 
 
 def check_log_unmoved(environment: Environment, slot_standing: SlotStanding) -> None:
-    """Check, now that this capture alone reads the slot, that it goes on where the log ends.
+    """Check, once this capture alone reads the slot, that the log has not moved since.
 
-    It may have stood still between its look and this (SIGSTOP, a host that was paused).
+    This process may have been stopped in between (SIGSTOP, a paused host).
 
     Raises LookAgainError: another capture has written a frontier since.
     """
@@ -183,10 +178,10 @@ def check_log_unmoved(environment: Environment, slot_standing: SlotStanding) -> 
     if now is not None and (
         slot_standing.record is None or now.offset != slot_standing.record.offset
     ):
-        raise _moved_on(environment)
+        raise _slot_moved(environment)
 
 
-def _moved_on(environment: Environment) -> LookAgainError:
+def _slot_moved(environment: Environment) -> LookAgainError:
     return LookAgainError(
         f'another capture has moved the slot "{environment.settings.slot}" on since it was '
         "looked at"
@@ -197,14 +192,14 @@ def _moved_on(environment: Environment) -> LookAgainError:
 class Skipped:
     """The tables that `--skip-snapshot` leaves without a copy."""
 
-    new: frozenset[TableName] = frozenset()  # those that the log does not have yet
-    kept: frozenset[TableName] = frozenset()  # those that the log has without a copy already
+    new: frozenset[TableName] = frozenset()  # tables that are missing on the log
+    kept: frozenset[TableName] = frozenset()  # tables that the log has, without a copy
 
 
 def skipped_tables(
     environment: Environment, decision: Resume, unfinished: BackfillRecord | None
 ) -> Skipped:
-    """Return the tables that are not copied; a copy that has begun goes on."""
+    """Return the tables that are not copied; a copy that has begun continues."""
     if not environment.settings.capture.skip_snapshot:
         return Skipped()
     frontier = decision.frontier
@@ -223,18 +218,18 @@ class Outlook:
 
     # the decision; the number of a new epoch is not known yet
     decision: Fresh | Adopt | Continue | Resume
-    copied: frozenset[TableName]  # the tables that would be copied from their start
-    continued: frozenset[TableName]  # those whose copying would go on
-    # those that the log has without a copy, and that get none
+    copied: frozenset[TableName]  # tables that would be copied from their start
+    continued: frozenset[TableName]  # tables whose copy would continue
+    # tables that the log has without a copy, and that get none
     skipped: frozenset[TableName] = frozenset()
-    losses: tuple[Loss, ...] = ()  # those whose topics have lost records
+    losses: tuple[Loss, ...] = ()  # tables whose topics have lost records
 
 
 def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
     """Return the forecast of a start: the decision, and the tables that are copied.
 
-    Raises SlotError: log and server do not tell one story, or the slot cannot be used, or made;
-    LogError: a topic of the frontier is another one now.
+    Raises SlotError: log and server are inconsistent, or the slot cannot be used or created;
+    LogError: a topic of the frontier was deleted or recreated.
     """
     decision = slot_standing.decision(environment)
     tables = frozenset(environment.topics)
@@ -257,22 +252,25 @@ def foresee(environment: Environment, slot_standing: SlotStanding) -> Outlook:
             continued = frozenset(copy.table for copy in copies_of(backfill)) & tables
             if environment.settings.capture.on_incompatible == "resnapshot":
                 lost |= unpublished(environment, frontier, backfill)
-            found_lost = losses(environment, frontier, backfill)
-            lost |= {loss.table for loss in found_lost if loss.answer is Reaction.COPY} - continued
+            table_losses = losses(environment, frontier, backfill)
+            lost |= {
+                loss.table for loss in table_losses if loss.answer is Reaction.COPY
+            } - continued
             skipped = skipped_tables(environment, decision, backfill)
             return Outlook(
                 decision=decision,
                 copied=(frozenset(added) - skipped.new - continued) | lost,
                 continued=continued - lost,
                 skipped=skipped.kept,
-                losses=tuple(found_lost),
+                losses=tuple(table_losses),
             )
 
 
 def uncarried(environment: Environment, decision: Resume) -> dict[TableName, SchemaConflictError]:
-    """Return the tables that cannot go on under the schemas of their records on the log.
+    """Return the errors of tables that cannot continue under the schemas of their records.
 
-    The registry does not have these, or the rows lack generated columns that come from now on.
+    The registry has lost these schemas, or the records lack generated columns that the stream
+    sends from now on.
     """
     frontier, tables = decision.frontier, environment.tables
     errors: dict[TableName, SchemaConflictError | None] = {}
@@ -287,9 +285,9 @@ def uncarried(environment: Environment, decision: Resume) -> dict[TableName, Sch
 
 
 def known_keys(environment: Environment, frontier: Frontier) -> dict[str, int]:
-    """Return the ids of keys that a frontier names, but for empty topics of which all is forgotten.
+    """Return the ids of key schemas in a frontier, except of empty topics with lost schemas.
 
-    The next record there gets another id, and nothing is lost by that.
+    The next record there gets a new id, which harms nothing because no older key is on the topic.
     """
     tables = environment.tables
     return {
@@ -303,7 +301,7 @@ def known_keys(environment: Environment, frontier: Frontier) -> dict[str, int]:
 
 
 def _check_slot(environment: Environment, slot_standing: SlotStanding) -> None:
-    assert slot_standing.slot is not None  # noqa: S101 - decide goes on only with a slot
+    assert slot_standing.slot is not None  # noqa: S101 - decide continues only with a slot
     check_slot(slot_standing.slot)
     check_room(environment.connection, senders=len(environment.settings.capture.slots))
 
@@ -311,9 +309,9 @@ def _check_slot(environment: Environment, slot_standing: SlotStanding) -> None:
 def rehearse_publication(
     environment: Environment, slot_standing: SlotStanding, outlook: Outlook
 ) -> PublicationChange:
-    """Check on the server whether the publication could be made or used; changes nothing.
+    """Check on the server whether the publication could be created or used; changes nothing.
 
-    Raises SourceError: it could not; SlotError: a table was taken out of it.
+    Raises SourceError: it could not; SlotError: a table was removed from it.
     """
     decision = outlook.decision
     frontier = decision.frontier if isinstance(decision, Resume) else None
@@ -328,12 +326,12 @@ def rehearse_publication(
 
 
 def refuse_first(environment: Environment) -> SlotStanding:
-    """Raise the errors that would stop capture later, before topics and slot are made.
+    """Raise the errors that would stop capture later, before topics and slot are created.
 
     Returns:
-        What log and server say of the slot.
+        The state of the slot according to log and server.
 
-    Raises ChangelogError: what stands against capture; see each family.
+    Raises ChangelogError: capture cannot start; see each family.
     """
     check_limit(environment.refused, environment.settings.capture)
     refuse_shared(environment)
@@ -347,7 +345,7 @@ def refuse_first(environment: Environment) -> SlotStanding:
                 raise with_way_out(error)
     _check_writes(environment, outlook)
     if environment.settings.capture.on_error == "log":
-        return slot_standing  # a table that cannot go on is excluded then
+        return slot_standing  # a table that fails is excluded instead
     copied = [environment.relations[table] for table in sorted(outlook.copied | outlook.continued)]
     check_readable(environment.connection, copied)
     for table in sorted(outlook.copied):
@@ -363,7 +361,7 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
 
     Raises:
         SourceError: a copy needs its primary; or tables without a key would be copied.
-        ConfigurationError: a slot there cannot be followed by other standbys, or by none at all.
+        ConfigurationError: a failover slot or groups of tables are not possible on this server.
     """
     if environment.settings.capture.failover_slot:
         version = environment.connection.server_version
@@ -380,7 +378,7 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
     copied = outlook.copied | outlook.continued
     if not environment.is_standby or not copied:
         return
-    _ = environment.writer  # marks of the copy go there
+    _ = environment.writer  # raises if the marks of the copy cannot be written
     unkeyed = sorted(table for table in copied if not environment.relations[table].key)
     if unkeyed:
         raise SourceError(
@@ -393,11 +391,11 @@ def _check_writes(environment: Environment, outlook: Outlook) -> None:
 def _facts(status: SlotStatus | None) -> SlotFacts | None:
     if status is None:
         return None
-    stands = status.confirmed_flush_lsn or Lsn(0)
+    slot_lsn = status.confirmed_flush_lsn or Lsn(0)
     return SlotFacts(
-        confirmed_flush_lsn=stands,
+        confirmed_flush_lsn=slot_lsn,
         there=tuple(status.together),
-        furthest=next((name for name, at in status.together.items() if at == stands), ""),
+        furthest=next((name for name, lsn in status.together.items() if lsn == slot_lsn), ""),
         lost=_why_lost(status) if status.wal_status == "lost" else "",
     )
 

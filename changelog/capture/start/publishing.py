@@ -1,4 +1,4 @@
-"""The publication of one attempt: made as the settings want it, or checked, and watched since."""
+"""The publication of one attempt: created or altered by the settings, or only checked; watched."""
 
 from __future__ import annotations
 
@@ -36,33 +36,35 @@ def publish(
     rehearse: bool = False,
     as_it_is: bool = False,
 ) -> PublicationChange:
-    """Make the publication have exactly the captured tables, or check that it has them.
+    """Make the publication contain exactly the captured tables, or check that it does.
 
     Returns:
-        What was changed, such as tables whose rows were filtered in another way up to now.
+        The changes made, such as tables whose row filter was another one before.
 
-    Frontier and backfill are those that the stream goes on from. With `rehearse` nothing is
-    changed. With `as_it_is` it is only checked: PostgreSQL decodes WAL by what it was then.
+    The stream continues from `frontier` and `backfill`. With `rehearse` nothing is changed. With
+    `as_it_is` the publication is only checked, because PostgreSQL decodes older WAL by the
+    publication of that time.
 
     Raises:
-        SlotError: a table of the frontier was taken out: what it changed since is lost.
-        LookAgainError: a table that is streamed on vanished since it was listed.
-        SourceError: the publication cannot be made or used.
+        SlotError: a table of the frontier was removed: its changes since then are lost.
+        LookAgainError: a table whose stream continues vanished since it was listed.
+        SourceError: the publication cannot be created or used.
     """
     name = environment.settings.capture.publication
     begun = [table for table in copies_of(backfill) if table.since is not None]
     streamed = bool(begun) or (frontier is not None and bool(frontier.tables))
     gone = unpublished(environment, frontier, backfill)
     _check_there(environment, gone)
-    # A row filter that others have set makes another entry too, and the table is copied anew.
-    again = gone & environment.groups.sent(environment.connection)
-    mended = rehearse and environment.settings.capture.on_incompatible == "resnapshot"
-    if not mended:
+    # Tables that were out of the publication for a while. Somebody else's row filter makes a new
+    # entry too, but such a table is copied again anyway.
+    readded = gone & environment.groups.sent(environment.connection)
+    is_repaired = rehearse and environment.settings.capture.on_incompatible == "resnapshot"
+    if not is_repaired:
         _refuse_moved(environment, _streamed(environment, frontier, backfill))
-        _refuse_lost(environment, gone - again, "was dropped or lost tables")
+        _refuse_lost(environment, gone - readded, "was dropped or lost tables")
     scopes = [] if frontier is None else list(frontier.scopes.values())
     scopes += [table.scope for table in begun]
-    # Operations are the same for all tables, since they are the publication's.
+    # All tables have the same operations: they are a property of the publication.
     before = next((scope.operations for scope in scopes), OPERATIONS)
     publication = WantedPublication(
         tables={table: environment.rules.where(table) for table in environment.relations},
@@ -79,8 +81,8 @@ def publish(
             await_replay(environment.connection, writer)
     else:
         change = _used_publication(environment, name, publication)
-    if not mended:
-        _refuse_lost(environment, again - change.refiltered, "was without tables for a while")
+    if not is_repaired:
+        _refuse_lost(environment, readded - change.refiltered, "was without tables for a while")
     _check_there(environment, change.vanished & _streamed(environment, frontier, backfill))
     for table in sorted(change.vanished):
         log.info("table %s vanished: it is not captured", table.said, extra={"table": str(table)})
@@ -93,10 +95,10 @@ def publish(
 def unpublished(
     environment: Environment, frontier: Frontier | None, backfill: BackfillRecord | None
 ) -> set[TableName]:
-    """Return the tables that are to be streamed on and that the publication does not have.
+    """Return the tables whose stream continues, but has a gap in the publication.
 
-    One that was dropped and made anew is among them, since it is another table; and one that
-    the publication has again.
+    The publication does not have the table, or was without it for a while. A table that was
+    dropped and created again counts, because it is another table.
     """
     streamed = _streamed(environment, frontier, backfill)
     if not streamed:
@@ -106,22 +108,22 @@ def unpublished(
 
 
 def check_publication(environment: Environment) -> None:
-    """Check that nobody has taken anything away from the publication since `publish`.
+    """Check that nobody has removed anything from the publication since `publish`.
 
-    Called before each frontier: PostgreSQL leaves out the changes of a table that was taken
-    out of the publication, without a word in the stream.
+    Called before each frontier: PostgreSQL silently leaves out the changes of a table that was
+    removed from the publication.
 
-    Raises LookAgainError: it was altered or dropped, and that is to be mended; SourceError: the
-    same, and it is not.
+    Raises LookAgainError: it was altered or dropped, and the next attempt repairs that;
+    SourceError: the same, and the settings do not allow a repair.
     """
     name = environment.settings.capture.publication
     now = _publication_now(environment)
     if now == environment.publication:
         return
     if not sends_still(environment.connection, environment.publication, now):
-        mended = environment.settings.capture.on_incompatible == "resnapshot"
-        kind = LookAgainError if mended else SourceError
-        raise kind(
+        is_repaired = environment.settings.capture.on_incompatible == "resnapshot"
+        error_type = LookAgainError if is_repaired else SourceError
+        raise error_type(
             f'the publication "{name}" was altered while capture runs',
             hint="start capture again: it says what is missing",
         )
@@ -129,7 +131,7 @@ def check_publication(environment: Environment) -> None:
 
 
 def _unsent_meanwhile(environment: Environment, streamed: Collection[TableName]) -> set[TableName]:
-    """Return the tables that the publication did not send for a while, and sends again."""
+    """Return the tables that were out of the publication for a while and are in it again."""
     standings = environment.frontiers.standings(environment.settings.slot)
     before = standings.publication if standings is not None else None
     now = _publication_now(environment)
@@ -147,7 +149,7 @@ def _publication_now(environment: Environment) -> PublicationVersion | None:
 def _streamed(
     environment: Environment, frontier: Frontier | None, backfill: BackfillRecord | None
 ) -> set[TableName]:
-    """Return the tables whose changes the log has up to where the stream goes on."""
+    """Return the tables whose changes are on the log up to the start of the stream."""
     copied = copies_of(backfill)
     excluded = {table.table for table in copied if table.is_excluded and table.since is None}
     begun = {table.table for table in copied if table.since is not None}
@@ -165,7 +167,7 @@ def _refuse_lost(environment: Environment, tables: Collection[TableName], change
 
 
 def _refuse_moved(environment: Environment, tables: Collection[TableName]) -> None:
-    """Refuse to take tables into another group: some changes are in this slot, some in that."""
+    """Refuse to move tables to another group: each slot would have some of their changes."""
     moved = environment.groups.elsewhere(environment.connection, tables)
     if moved:
         senders = ", ".join(f'{table} by "{name}"' for table, name in sorted(moved.items()))
@@ -190,7 +192,7 @@ def _check_there(environment: Environment, tables: Collection[TableName]) -> Non
 def _filtered_as_before(
     environment: Environment, frontier: Frontier | None, begun: Iterable[TableBackfill]
 ) -> frozenset[TableName]:
-    """Return the tables whose rows the log has by the condition that is asked for now."""
+    """Return the tables whose row filter on the log is that of the settings."""
     of_log = {} if frontier is None else frontier.tables
     rows = {table: frontier.scope_of(topic).rows for topic, table in of_log.items() if frontier}
     rows |= {copy.table: copy.scope.rows for copy in begun}

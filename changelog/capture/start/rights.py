@@ -1,9 +1,8 @@
 """Rights that the role needs for the tables, and the consent to alter them.
 
-`--replica-identity full`: the users' tables are altered only when somebody has said yes.
-
-It is asked when all else that can refuse a start has been looked at, so that a start which is
-refused alters nothing. One that fails later gives back what the tables had.
+With `--replica-identity full` the users' tables are altered only after somebody has agreed. The
+question comes after all other checks, so that a refused start alters nothing. A start that fails
+later restores the former identities.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from changelog.source.tables.catalogue import Table
 from changelog.source.tables.publication import NOT_OURS, published_tables
 
 Agreed = Callable[[str], bool]
-"""Is told which tables would be altered, and gives whether they may be."""
+"""Called with the names of the tables to alter; returns whether they may be altered."""
 
 
 def nobody_agrees(_names: str) -> bool:
-    """Say no: nobody was asked."""
+    """Refuse: there is nobody to ask."""
     return False
 
 
@@ -38,7 +37,7 @@ def to_alter(connection: Connection, tables: Iterable[Table]) -> list[Identity]:
 def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Agreed) -> None:
     """Check that tables can and may be altered.
 
-    Raises SourceError: they belong to another role; ConfigurationError: nobody says yes.
+    Raises SourceError: they belong to another role; ConfigurationError: nobody has agreed.
     """
     tables = [identity.table for identity in altered]
     if not tables:
@@ -47,22 +46,22 @@ def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Ag
     names = ", ".join(f'"{table}"' for table in tables)
     if not agreed(names):
         raise ConfigurationError(
-            f"REPLICA IDENTITY FULL was asked for, and not agreed to, for {names}",
-            hint="--yes does not ask; each update and delete then writes the old row too",
+            f"REPLICA IDENTITY FULL was requested for {names}, but nobody agreed",
+            hint="--yes agrees without a question; each update and delete then writes the old row",
         )
 
 
 def rights_lacking(
     connection: Connection, settings: Project, tables: Sequence[Table]
 ) -> dict[TableName, str]:
-    """Return the tables that the role may not publish, alter as asked or read, with the reasons."""
+    """Return the tables that the role may not publish, alter or read, with the reasons."""
     capture, publications = settings.capture, groups_of(settings.capture).publications
     sent = {table for name in publications for table in published_tables(connection, name)}
     unsent = [table.name for table in tables if table.name not in sent]
     if capture.create_publication and (settings.primary or not in_recovery(connection)):
         lacking = dict.fromkeys(not_owned(connection, unsent), NOT_OURS)
     else:
-        # One that sends nothing, or is not there, is no matter of single tables.
+        # A publication that is missing or empty is reported once, not for each table.
         why = f'is not sent by the publication "{capture.publication}"'
         lacking = dict.fromkeys(unsent if sent else (), why)
     for table in tables if _unalterable(connection, tables) else ():
@@ -71,7 +70,7 @@ def rights_lacking(
             lacking.setdefault(table.name, f"cannot get REPLICA IDENTITY FULL: {why}")
     relations = [table.relation for table in tables]
     if not capture.skip_snapshot and unreadable(connection, relations):
-        for table in tables:  # what is refused may be a partition
+        for table in tables:  # one by one, because the refused relation may be a partition
             for refusal in unreadable(connection, [table.relation])[:1]:
                 lacking.setdefault(table.name, f"cannot be read: {refusal.reason}")
     return lacking

@@ -1,11 +1,10 @@
 """Tables that appear or disappear while capture runs: new ones are captured, gone ones dropped.
 
-The catalogue is looked at before each frontier, and twice a second at rest. A table that is wanted
-and was not there at the start of this attempt (created, renamed or moved into a pattern, no
-partition any more) is taken by a new attempt, which has it as any start has. What stands against it
-is told, as long as it does, and does not touch the others. A captured table that was dropped,
-renamed, moved or made a partition is left out by frontiers from then on; under its new name it is a
-new table.
+The catalogue is read before each frontier, and twice a second between them. A wanted table that did
+not exist at the start of this attempt (created, renamed or moved into a pattern, no longer a
+partition) is captured by a new attempt, as at any start. An obstacle is logged and does not affect
+the other tables. A captured table that was dropped, renamed, moved or made a partition is left out
+of frontiers from then on; under its new name it is a new table.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from changelog.source.tables.filter import TableFilter
 log = logging.getLogger("changelog.capture")
 
 LOOK_S = 0.5
-"""Time between two looks at rest."""
+"""Time between two looks at the catalogue if no frontier is due."""
 
 SETTLE_S = 0.5
-"""How long a table has to be there: many live no longer."""
+"""Age at which a new table is captured: many scratch tables do not live so long."""
 
 REST = 4.0
-"""An attempt goes on at least for so many times what its start took."""
+"""Shortest time that an attempt streams, in durations of its start, so that starts stay rare."""
 
 
 class NewTablesError(LookAgainError):
-    """Tables appeared that are wanted and can be captured: a new attempt takes them."""
+    """Tables that are wanted and can be captured have appeared: a new attempt captures them."""
 
 
 class RosterListener(Protocol):
@@ -53,7 +52,7 @@ class RosterListener(Protocol):
 
 
 class Roster:
-    """Watches the list of tables during one attempt."""
+    """Watches the list of the source's tables during one attempt."""
 
     def __init__(
         self,
@@ -64,10 +63,7 @@ class Roster:
         start_s: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with the tables of the attempt.
-
-        `start_s` is how long the start of this attempt took.
-        """
+        """Start with the tables of the attempt, whose start took `start_s` seconds."""
         self._environment = environment
         self._tables = tables
         self._newcomers = newcomers
@@ -84,14 +80,14 @@ class Roster:
         self._next_step = 0.0
 
     def step(self) -> None:
-        """Look, unless the last time was a moment ago.
+        """Look at the catalogue if that is due.
 
-        Raises NewTablesError: tables have to be taken, and can be.
+        Raises NewTablesError: new tables can be captured.
         """
         if self._now() >= self._next_step:
             self.look()
             if self._seen:
-                self._take()
+                self._take_new()
             self._next_step = self._now() + LOOK_S
 
     def frontier_written(self) -> None:
@@ -104,7 +100,7 @@ class Roster:
         names = self._environment.catalogue.names()
         if names != self._names:
             self._names = names
-            self._let_go()
+            self._drop_gone()
             self._note_new()
         self._look_at_children()
 
@@ -120,7 +116,8 @@ class Roster:
             self._children = children
             self._tables.inherit(children)
 
-    def _let_go(self) -> None:
+    def _drop_gone(self) -> None:
+        """Stop capturing tables that are gone, and forget refused tables that are gone."""
         for table, relation in self._environment.relations.items():
             now = self._names.get(relation.oid)
             if now != table and table not in self._gone:
@@ -132,10 +129,10 @@ class Roster:
         for table in self._newcomers.excluded.keys() - there:
             del self._newcomers.excluded[table]
         refused = self._environment.refused.items()
-        self._say({t: why for t, why in refused if t in there or why == NOT_THERE})
+        self._refuse({t: why for t, why in refused if t in there or why == NOT_THERE})
 
     def _note_new(self) -> None:
-        """Note since when the tables are there that are wanted and not captured."""
+        """Note the first sight of each table that is wanted and not captured."""
         captured = {
             (relation.oid, table)
             for table, relation in self._environment.relations.items()
@@ -147,7 +144,7 @@ class Roster:
             if listed not in captured and self._table_filter.wants(listed[1])
         }
 
-    def _take(self) -> None:
+    def _take_new(self) -> None:
         """Report the obstacles of new tables, and end this attempt if some have none."""
         late = self._now() - SETTLE_S
         settled = [oid for (oid, _), since in self._seen.items() if since <= late]
@@ -161,7 +158,7 @@ class Roster:
         names, excluded = {table.name for table in settled_tables}, self._newcomers.excluded
         self._newcomers.note(names, self._reasons(settled_tables))
         others = {t: why for t, why in self._environment.refused.items() if t not in names}
-        self._say(others | {table: excluded[table] for table in names if table in excluded})
+        self._refuse(others | {table: excluded[table] for table in names if table in excluded})
         fresh = names - excluded.keys()
         ready = self._has_frontier and self._now() >= self._not_before
         if fresh and ready and not fresh & self._unsaid:
@@ -178,7 +175,8 @@ class Roster:
         reasons |= rights_lacking(environment.connection, environment.settings, others)
         return reasons
 
-    def _say(self, refused: dict[TableName, str]) -> None:
+    def _refuse(self, refused: dict[TableName, str]) -> None:
+        """Set the refused tables, and log each new reason."""
         before = self._environment.refused
         if refused == before:
             return
@@ -192,7 +190,7 @@ class Roster:
 
 
 def why_gone(now: TableName | None) -> str:
-    """Return the fate of a table whose object id has another name now, or none."""
+    """Describe what happened to a table whose object id has the name `now`, or no name."""
     if now is None:
         return "was dropped, or is a partition now"
     return f'is called "{now}" now'

@@ -1,4 +1,4 @@
-"""The tables to capture, by the settings, and what stands against each of them."""
+"""The tables to capture by the settings, and the obstacles of each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def wanted_tables(
     settings: Project,
     newcomers: Newcomers | None = None,
 ) -> tuple[tuple[Table, ...], dict[TableName, str]]:
-    """Return the tables to capture, and why others cannot be, where these are excluded.
+    """Return the tables to capture, and the refused tables with their reasons.
 
     Raises:
-        UncapturableTableError: one is missing or cannot be captured, and there is no log yet that
-            goes on without it; names all of them.
-        ConfigurationError: there is none.
+        UncapturableTableError: a table is missing or cannot be captured, and there is no log yet
+            that could continue without it; names all such tables.
+        ConfigurationError: no table matches.
     """
     capture = settings.capture
     newcomers = newcomers or Newcomers()
@@ -53,7 +53,7 @@ def wanted_tables(
     refused |= dict.fromkeys(missing, NOT_THERE)
     selected = tuple(table for table in matching if table.name not in refused)
     newcomers.listed(table.name for table in selected)
-    # Without any table there is nothing to go on with: say what stands against each.
+    # Without any table capture cannot start: the error then names the obstacle of each.
     check_capturable(selected or matching)
     if not selected:
         if refused:
@@ -69,14 +69,14 @@ def wanted_tables(
 
 
 def was_captured(settings: Project, refused: Collection[TableName], table: TableName) -> bool:
-    """Tell whether a table that is not captured now was captured once: its topic is there."""
+    """Tell whether a table was captured before: its topic exists."""
     return table in refused or bool(
         describe(settings.kafka, [topic_name(table, settings.topic_prefix)])
     )
 
 
 def say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[Table]) -> None:
-    """Log the objects that are not captured, or not as one may think."""
+    """Log the objects that are not captured, or not in the way that one may expect."""
     table_filter = TableFilter(settings.capture.tables, settings.capture.exclude)
     for line in catalogue.uncaptured(table_filter):
         log.info("not captured: %s", line)
@@ -92,7 +92,7 @@ def say_uncaptured(catalogue: Catalogue, settings: Project, selected: Sequence[T
             )
         if not table.relation.key:
             log.warning(
-                "table %s has no primary key: its topic is not compacted, and gives the table "
-                "for as long as its retention keeps all of it",
+                "table %s has no primary key: its topic is not compacted, and the table can be "
+                "rebuilt only while the topic's retention keeps all records",
                 table.name.said,
             )

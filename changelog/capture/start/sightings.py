@@ -1,4 +1,4 @@
-"""Which changes of a table, seen in the catalogue, hold a frontier back (pure)."""
+"""Judge which changes of a table, seen in the catalogue, delay a frontier (pure)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from changelog.contract.log.standing import Sighting, Standing
 class Judgement:
     """Verdict on a table at the stream's position."""
 
-    passed: int  # how many of the sightings, from the first on, need nothing more of the stream
-    change: str = ""  # has changed in silence; empty when nothing has
-    # whether a truncation that the stream is still to bring may explain a change: no frontier may
-    # be written
+    passed: int  # how many of the sightings, from the first on, wait for nothing in the stream
+    change: str = ""  # the silent change, or empty
+    # whether a truncation that the stream has yet to bring may explain a change: until then no
+    # frontier may be written
     unexplained: bool = False
-    # whether columns came or went of which the stream has no word yet: a frontier would be right,
-    # but for them
+    # whether columns were added or dropped that the stream has not reached: a frontier would be
+    # right about the rows, but not about the columns
     columns: bool = False
 
 
 def judge(
     standing: Standing, sighted: Sequence[Sighting], truncated: Collection[int], reached: Lsn
 ) -> Judgement:
-    """Compare a table's last standing with its sightings since.
+    """Compare a table's last standing with its sightings since, in their order.
 
-    Sightings stand in their order; `truncated` are transactions of which the stream said that they
-    truncated the table, which is at `reached`.
+    `truncated` are the transactions that truncated the table according to the stream, which is at
+    `reached`.
     """
     before, passed, waits, awaits_columns = standing, 0, False, False
     for sighting in sighted:

@@ -1,9 +1,9 @@
-"""Undo a refused first start: remove the slot, publication, topics and subjects that it made.
+"""Undo a failed first start: remove the slot, publication, topics and subjects that it created.
 
-Most of what can refuse a start is looked at before anything is made. What only the doing shows (a
-registry that takes no schema, a slot that cannot be had) leaves nothing behind either: the slot
-would keep WAL for a log that nobody goes on with, and the publication would let updates of tables
-fail that have no replica identity.
+Most obstacles are found before anything is created. Some errors appear only later (a registry that
+rejects a schema, a slot that cannot be created). They leave no objects either: the slot would
+retain WAL for a log that nobody continues, and the publication would make updates fail of tables
+that have no replica identity.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from changelog.source.tables.publication import (
 log = logging.getLogger("changelog.capture")
 
 SLOT_S, _NAP_S = 10.0, 0.1
-"""How long a slot is waited for that the connection of before still holds."""
+"""How long to wait until the server releases our previous connection's slot; how often to try."""
 
 
 @dataclass(slots=True)
 class StartUndo:
     """A record of what existed before a start, so that the start can be undone."""
 
-    # whether anything was captured: then a later start goes on with it
+    # whether anything was captured: a later start continues that, so nothing is undone
     has_begun: Callable[[], bool]
-    # what tables had before they got REPLICA IDENTITY FULL
+    # the identities of tables before they got REPLICA IDENTITY FULL
     identities: list[Identity] = field(default_factory=list)
     _is_first: bool | None = None
     _slots: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ class StartUndo:
         return bool(self._is_first) and not self.has_begun()
 
     def look(self, environment: Environment, slot_standing: SlotStanding) -> None:
-        """Note what exists before the first attempt of a process makes something."""
+        """Note what exists before the first attempt of this process creates anything."""
         if self._is_first is not None:
             return
         self._is_first = slot_standing.record is None and slot_standing.backfill is None
@@ -83,21 +83,21 @@ class StartUndo:
         self._subjects = _absent(settings, topics)
 
     def take_back(self, settings: Project) -> None:
-        """Remove the objects that were made, and log each; name the ones that stay."""
+        """Remove the created objects and log each; warn of those that cannot be removed."""
         if self.has_begun():
             return
         source, writer = settings.postgres, settings.primary or settings.postgres
         steps: list[tuple[str, Callable[[], str]]] = []
         if self._is_first:
-            steps += [(f'slot "{name}"', partial(_drop, source, name)) for name in self._slots]
+            steps += [(f'slot "{name}"', partial(_drop_slot, source, name)) for name in self._slots]
             steps += [
                 (f'publication "{name}"', partial(_unpublish, writer, name, before))
                 for name, before in self._publications.items()
             ]
             if not self._had_triggers:
-                steps.append(("event triggers", partial(_on, writer, _remove_triggers)))
+                steps.append(("event triggers", partial(_on_server, writer, _remove_triggers)))
         if self.identities:
-            steps.append(("replica identities", partial(_on, writer, self._restore)))
+            steps.append(("replica identities", partial(_on_server, writer, self._restore)))
         if self._is_first:
             steps.append(("topics", partial(self._delete_topics, settings)))
             steps.append(("subjects", partial(self._remove_subjects, settings)))
@@ -117,7 +117,7 @@ class StartUndo:
         )
 
     def _delete_topics(self, settings: Project) -> str:
-        """Delete the topics that hold nothing but the word that a slot was going to be made."""
+        """Delete the new topics that are empty, but for the announcement of the slot."""
         own, slot = frontier_topic(settings.topic_prefix), settings.slot
         there = describe(settings.kafka, [*self._topics, own])
         with FrontierLog(settings.kafka, own) as frontiers:
@@ -158,7 +158,8 @@ def _present(settings: Project, subjects: Sequence[str]) -> list[str]:
         return registry.present(subjects)
 
 
-def _on(dsn: str, act: Callable[[Connection], str]) -> str:
+def _on_server(dsn: str, act: Callable[[Connection], str]) -> str:
+    """Call a function with a connection to the server; return its result."""
     with closing(connect(dsn)) as connection:
         return act(connection)
 
@@ -170,7 +171,8 @@ def _remove_triggers(connection: Connection) -> str:
     return "the event triggers of schema changes"
 
 
-def _drop(dsn: str, name: str) -> str:
+def _drop_slot(dsn: str, name: str) -> str:
+    """Drop a slot, waiting a limited time for the server to release it."""
     deadline = time.monotonic() + SLOT_S
     with closing(connect(dsn)) as connection:
         while inspect_slot(connection, name) is not None:
@@ -186,7 +188,7 @@ def _drop(dsn: str, name: str) -> str:
 
 
 def _unpublish(dsn: str, name: str, before: PublicationFacts | None) -> str:
-    """Drop a publication that was not there, or restore the tables of an existing one."""
+    """Drop a publication that is new, or restore the tables of one that existed before."""
     with closing(connect(dsn)) as connection:
         now = read_publication(connection, name)
         if now is None or now == before:

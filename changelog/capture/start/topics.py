@@ -1,4 +1,4 @@
-"""The topics that capture writes, as they have to be, and the store of their schemas."""
+"""The topics that capture writes, with their settings, and the store of their schemas."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def topic_plans(
 ) -> tuple[TopicPlan, TopicPlan]:
     """Return the plans of the compacted topics (tables, frontiers, schemas) and of the log topics.
 
-    Those of the last frontier may have other settings by now: a running capture goes on, and so
-    does a start. Their readers refuse them, and `changelog status` names them.
+    Topics of the last frontier whose settings were changed since do not stop a start, as they do
+    not stop a running capture. Readers refuse them, and `changelog status` names them.
 
-    Raises TopicSettingsError: some have other settings than they must; LogError: the brokers would
-    not make what is missing.
+    Raises TopicSettingsError: other topics have wrong settings; LogError: the brokers would not
+    create the missing topics.
     """
     capture, topics = settings.capture, names.values()
     own = [frontier_topic(capture.topic_prefix)]
@@ -65,7 +65,7 @@ def topic_plans(
         known_ids=last.topic_ids if last is not None else {},
     )
     say_unlike({name: tables.there[name] for name in topics if name in tables.there}, capture.topic)
-    # One partition: what comes later in the WAL comes later on the topic.
+    # One partition each, so that their order is that of the WAL.
     return tables, plan_topics(
         settings.kafka,
         dict.fromkeys(logs, 1),
@@ -81,7 +81,7 @@ def topic_plans(
 def schemas_of(settings: Project, frontiers: FrontierLog) -> SchemaRegistry | SchemaTopic:
     """Return the store of schemas: documents have no schema id, so they need no registry."""
     if settings.capture.form.output is Output.AVRO:
-        # A third of all that a start loads, and needed when the other servers have answered.
+        # Loaded late: it is a third of all imports of a start, and needed only here.
         from changelog.sink.registry import SchemaRegistry  # noqa: PLC0415
 
         return SchemaRegistry(settings.registry)

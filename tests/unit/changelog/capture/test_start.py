@@ -169,7 +169,7 @@ def test_a_slot_of_others_is_read_from_where_it_is_asked_for(start_lsn):
     assert adopted(start_lsn) == Adopt(3, Lsn(start_lsn))
 
 
-@pytest.mark.parametrize(("start_lsn", "says"), [(999, "lies before"), (5001, "behind the end")])
+@pytest.mark.parametrize(("start_lsn", "says"), [(999, "is before"), (5001, "after the end")])
 def test_a_place_that_the_slot_cannot_give_is_refused(start_lsn, says):
     with pytest.raises(ConfigurationError, match=says):
         adopted(start_lsn)
@@ -251,5 +251,5 @@ def test_slots_of_groups_without_a_log_are_named_as_they_are(there):
 def test_the_slot_of_a_group_that_was_moved_is_named():
     begun = BackfillRecord(slot="changelog", epoch=3, system_id="71", timeline=1, groups=("a",))
     ahead = SlotFacts(confirmed_flush_lsn=Lsn(1001), furthest="changelog_a")
-    with pytest.raises(SlotError, match='slot "changelog_a" stands at'):
+    with pytest.raises(SlotError, match='slot "changelog_a" is at'):
         decided(backfill=begun, slot=ahead, wish=Wish(groups=("a",)))
