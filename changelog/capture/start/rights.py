@@ -47,7 +47,7 @@ def check_agreed(connection: Connection, altered: Iterable[Identity], agreed: Ag
     if not agreed(names):
         raise ConfigurationError(
             f"REPLICA IDENTITY FULL was requested for {names}, but nobody agreed",
-            hint="--yes agrees without a question; each update and delete then writes the old row",
+            hint="--yes does not ask; each update and delete then writes the old row too",
         )
 
 
