@@ -408,7 +408,7 @@ class CaptureSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _hand_to_the_producer(cls, value: object) -> object:
-        """Take what librdkafka has for each topic, such as `-T request.timeout.ms`, as its own."""
+        """Accept librdkafka's topic settings, like `-T request.timeout.ms`, as its own."""
         if not isinstance(value, dict) or not isinstance(value.get("topic"), dict):
             return value
         topic, producer = value["topic"], value.get("producer") or {}
@@ -584,11 +584,12 @@ class Sources(RootModel[dict[str, dict[str, Any]]]):
                     f"sources.{name}.{key}: there is no such setting",
                     hint="dsn, primary, and the keys of [capture]",
                 )
-        prefixes = [each["topic_prefix"] for each in self.root.values() if "topic_prefix" in each]
-        twice = {each for each in prefixes if prefixes.count(each) > 1}
-        if twice:
+        sections = self.root.values()
+        prefixes = [section["topic_prefix"] for section in sections if "topic_prefix" in section]
+        repeated = {prefix for prefix in prefixes if prefixes.count(prefix) > 1}
+        if repeated:
             raise ConfigurationError(
-                f'several sources have the topic_prefix "{min(twice)}"',
+                f'several sources have the topic_prefix "{min(repeated)}"',
                 hint="each has a log of its own",
             )
         return self

@@ -140,7 +140,7 @@ class ReadLetters:
         ) or not (self.tokens is None and self.between is None)
 
     def format(self) -> str:
-        """Return the template of a line, without what `-D` puts behind it."""
+        """Return the template of a line, without the delimiter of `-D`."""
         if self.tokens is not None:
             return self.tokens
         between = self.between

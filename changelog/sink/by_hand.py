@@ -19,7 +19,7 @@ _NAP_S = 0.05
 class MadeTopics(NamedTuple):
     """Topics as they are after they were made by hand."""
 
-    made: list[str]  # names of those that are new
+    made: list[str]  # names of the new topics
     altered: list[str]  # names of those whose settings were altered
     partitions: dict[str, int]  # of each topic, new or not, their number
 

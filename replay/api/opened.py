@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ from replay.cut.cut import Cut, recheck
 from replay.decode.schemas import TopicSchemas, schemas_of
 from replay.local.keys import Key, key_bytes
 from replay.local.rows import can_read
-from replay.local.state import LocalScan
+from replay.local.state import LocalScan, OnProgress, ignore_progress
 from replay.scan.range import PartitionRange
 
 
@@ -112,7 +112,7 @@ class OpenedTable:
                 hint='read it whole: df(), or arrow(engine="spark")',
             )
 
-    def scan(self, progress: _Told | None = None) -> LocalScan:
+    def scan(self, progress: OnProgress | None = None) -> LocalScan:
         """Return a reader of the table's records in this process."""
         if progress is None:
             return LocalScan(self.reach.kafka, self.cut, self.schemas)
@@ -145,8 +145,6 @@ def offsets_of(ranges: Sequence[PartitionRange]) -> int:
     return sum(part.end - part.start for part in ranges)
 
 
-_Told = Callable[[int], None]
-"""Is told how many records were read so far."""
 _QUIET_S = 2.0
 
 
@@ -159,7 +157,7 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def shown(title: str, total: int) -> Iterator[_Told]:
+def shown(title: str, total: int) -> Iterator[OnProgress]:
     """Yield a callback that shows the progress of a read on a terminal or in a notebook.
 
     Args:
@@ -168,7 +166,7 @@ def shown(title: str, total: int) -> Iterator[_Told]:
     """
     console = Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter):
-        yield _untold
+        yield ignore_progress
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), _Rate(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
@@ -183,7 +181,3 @@ def shown(title: str, total: int) -> Iterator[_Told]:
         yield tell
     finally:
         bar.stop()
-
-
-def _untold(_done: int) -> None:
-    """Show no progress."""

@@ -212,7 +212,7 @@ def check_still_exact(
     Raises:
         LogMovedError: a topic or its settings changed, or a leader moved.
         VerdictError: the deadline passed.
-        UnavailableLogError: the brokers do not facts.
+        UnavailableLogError: the brokers do not answer.
     """
     asked_ms = clock()
     states = inspect(kafka, cut.states)

@@ -327,8 +327,8 @@ def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOutColumns) -> Da
             | ((F.col("tombstone") > newest.getField("offset")) & ~newest.getField("is_gone"))
         )
         checked = checked.where(~decides | F.col("last").getField("fault").isNotNull())
-    found = checked.select("last.*")
-    return found.where(F.col("row").isNotNull() | F.col("fault").isNotNull())
+    last_statements = checked.select("last.*")
+    return last_statements.where(F.col("row").isNotNull() | F.col("fault").isNotNull())
 
 
 def _is_torn(log: DeclaredLog) -> Column:

@@ -83,11 +83,12 @@ def typed(column_texts: Column, schema: LoggedSchema) -> Column:
     )
 
 
-def malformed(found: Column, row: Column, schema: LoggedSchema) -> Column:
-    """Name the first column whose text has no value of its type, null when each has one."""
+def malformed(column_texts: Column, row: Column, schema: LoggedSchema) -> Column:
+    """Return the name of the first column whose text has no value of its type, or null."""
     checks = [
         F.when(
-            found.getField(column.field).isNotNull() & _is_lost(row.getField(column.field), column),
+            column_texts.getField(column.field).isNotNull()
+            & _is_lost(row.getField(column.field), column),
             F.lit(column.column),
         )
         for column in schema.columns

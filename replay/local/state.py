@@ -29,13 +29,13 @@ from replay.local.rows import RowReader
 from replay.scan.last_records import FoldRules, LastRecords, RecordBatch, StrangeRecordError
 from replay.scan.range import PartitionRange, read_into
 
-Told = Callable[[int], None]
-"""Is told how many records were read so far."""
+OnProgress = Callable[[int], None]
+"""Called with the number of records read so far."""
 _ROWS, _BYTES = 20_000, 32 << 20
 _LOOK_S = 0.1
 
 
-def untold(_records: int) -> None:
+def ignore_progress(_records: int) -> None:
     """Show no progress."""
 
 
@@ -46,7 +46,7 @@ class LocalScan:
     kafka: KafkaConnection  # the brokers
     cut: Cut  # what is read; its verdict allows it
     schemas: TopicSchemas  # of the topic
-    told: Told = untold  # is told how far the reading is
+    on_progress: OnProgress = ignore_progress  # called while records are read
 
     @property
     def _frontier(self) -> Frontier:
@@ -148,7 +148,7 @@ class LocalScan:
             running = jobs
             while running:
                 done, running = wait(running, _LOOK_S, FIRST_COMPLETED)
-                self.told(sum(fold.records for fold in folds))
+                self.on_progress(sum(fold.records for fold in folds))
                 for job in done:
                     job.result()
         return [(part.partition, fold) for fold, part in zip(folds, ranges, strict=True)]

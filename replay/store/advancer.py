@@ -207,7 +207,7 @@ class Advancer:
         name = self.store.new_layer()
         written = Observation()
         records = counted(records.select(*RECORD), written)
-        write(records, self.store.layer(topic, name), told={"frontier": frontier.to_json()})
+        write(records, self.store.layer(topic, name), metadata={"frontier": frontier.to_json()})
         # These numbers say which layers are read: what was not observed is counted.
         counts = observed(written) or tallies(self._union(topic, [name]))
         return Layer(name, counts["records"], counts["tombstones"])

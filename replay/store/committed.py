@@ -60,21 +60,21 @@ def write(
     frame: DataFrame,
     place: str,
     *,
-    told: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
     layout: Layout | None = None,
 ) -> None:
     """Write a Delta table of some rows, where there is nothing yet, in one commit.
 
-    `frame`: the rows; of types that Delta has. `told`: what the commit says besides. `layout`: how
-    its files lie, for rows that are in its order.
+    `frame`: the rows; of types that Delta has. `metadata`: the commit's user metadata. `layout`:
+    the order and folders of the files, for rows that are in that order.
 
     Raises DeltaError: the log cannot be written; OSError: a file cannot be read.
     """
     layout = layout or Layout(schema=frame.schema)
     with _exact_moments(frame.sparkSession):
         if not _renames_at_once(place):
-            metadata = {"userMetadata": json.dumps(dict(told or {}))}
-            frame.write.format("delta").mode("error").options(**_NO_BOUNDS, **metadata).save(place)
+            options = {"userMetadata": json.dumps(dict(metadata or {})), **_NO_BOUNDS}
+            frame.write.format("delta").mode("error").options(**options).save(place)
             return
         writer = frame.write.mode("error").options(**_COMMITTER)
         (writer.partitionBy(layout.folder) if layout.folder else writer).parquet(place)
@@ -103,7 +103,7 @@ def write(
         adds,
         mode="error",
         partition_by=list(layout.columns) or None,
-        commit_properties=CommitProperties(custom_metadata=dict(told or {})),
+        commit_properties=CommitProperties(custom_metadata=dict(metadata or {})),
     )
 
 

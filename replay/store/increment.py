@@ -39,7 +39,7 @@ _ROWS, _BYTES = 5_000, 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTables:
-    """Tables whose states at a frontier are held."""
+    """Tables whose states at a frontier are tables."""
 
     record: FrontierRecord  # the frontier
     topics: Mapping[TableName, str]  # of each table
@@ -49,7 +49,7 @@ class HeldTables:
 
     @property
     def position(self) -> Position:
-        """Return the first position that they do not hold."""
+        """Return the first position that the tables do not include."""
         return cut_of(self.record.frontier)
 
 
@@ -57,7 +57,7 @@ class HeldTables:
 class Increment:
     """The records that lead from one frontier to a later one."""
 
-    held: HeldTables  # the tables at the later one
+    tables: HeldTables  # the tables at the later frontier
     # of each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
     verdict: Verdict  # on the read
@@ -69,17 +69,17 @@ class Increment:
 
 
 def read_increment(
-    kafka: KafkaConnection, held: HeldTables, record: FrontierRecord, clock: Clock = clock_ms
+    kafka: KafkaConnection, tables: HeldTables, record: FrontierRecord, clock: Clock = clock_ms
 ) -> Increment:
-    """Read what leads to a later frontier.
+    """Read the records that lead to a later frontier.
 
     Raises:
-        VerdictError: the log does not lead there from what is held, or moved meanwhile.
+        VerdictError: the log does not lead there from the present frontier, or moved meanwhile.
         CorruptRecordError: a record is none that capture wrote.
-        UnavailableLogError: the brokers do not facts.
+        UnavailableLogError: the brokers do not answer.
     """
-    facts = broker_facts(kafka, record.frontier, held.topics.values(), clock)
-    old = held.record.frontier
+    facts = broker_facts(kafka, record.frontier, tables.topics.values(), clock)
+    old = tables.record.frontier
     for topic, state in facts.states.items():
         if old.leader_epochs.get(topic) != state.leader_epochs or topic in record.frontier.grown:
             # What a new leader kept, and where keys lie that were written before a topic grew, is
@@ -87,36 +87,36 @@ def read_increment(
             raise VerdictError(f'topic "{topic}" has other leaders, or has grown')
     bases = {
         topic: StoredBase(
-            record=held.record,
-            lag_ms=lag_ms(held.states[topic]),
-            retention_ms=retention_ms(held.states[topic]),
-            pin=held.schemas[table].pin,
+            record=tables.record,
+            lag_ms=lag_ms(tables.states[topic]),
+            retention_ms=retention_ms(tables.states[topic]),
+            pin=tables.schemas[table].pin,
         )
-        for table, topic in held.topics.items()
+        for table, topic in tables.topics.items()
     }
 
     started_ms = facts.asked_ms
 
     def judge_facts(facts: BrokerFacts, now_ms: int) -> Verdict:
-        times = facts.times(now_ms, held.settings, started_ms=started_ms)
+        times = facts.times(now_ms, tables.settings, started_ms=started_ms)
         return judge_increment(bases, record, facts.states, times, after_ends=facts.after_ends)
 
     verdict = judge_facts(facts, clock())
     verdict.require()
     cut = Cut(
         record=record,
-        topics=held.topics,
+        topics=tables.topics,
         states=facts.states,
         verdict=verdict,
         started_ms=started_ms,
-        settings=held.settings,
+        settings=tables.settings,
     )
     with ThreadPoolExecutor(_AT_ONCE, "increment") as pool:
-        read = partial(_changed, kafka, held, record)
-        changed = dict(zip(held.topics, pool.map(read, held.topics), strict=True))
+        read = partial(_changed, kafka, tables, record)
+        changed = dict(zip(tables.topics, pool.map(read, tables.topics), strict=True))
     check_still_exact(kafka, cut, judge_facts, clock)
     return Increment(
-        held=replace(held, record=record, states=facts.states), changed=changed, verdict=verdict
+        tables=replace(tables, record=record, states=facts.states), changed=changed, verdict=verdict
     )
 
 
@@ -128,7 +128,7 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
     Raises:
         VerdictError: the log cannot give the state, or not range by range.
         CorruptRecordError: a record is none that capture wrote.
-        UnavailableLogError: the brokers do not facts.
+        UnavailableLogError: the brokers do not answer.
     """
     cut.verdict.require()
     frontier, topic = cut.record.frontier, schemas.topic
@@ -153,21 +153,21 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
 
 
 def _changed(
-    kafka: KafkaConnection, held: HeldTables, record: FrontierRecord, table: TableName
+    kafka: KafkaConnection, tables: HeldTables, record: FrontierRecord, table: TableName
 ) -> list[FetchedRecord]:
-    """Return the last record of each key of a table that was touched."""
-    topic, frontier = held.topics[table], record.frontier
+    """Return the last record of each touched key of a table."""
+    topic, frontier = tables.topics[table], record.frontier
     topic_range = TopicRange(
         topic=topic,
-        starts=held.record.frontier.ends[topic],
+        starts=tables.record.frontier.ends[topic],
         ends=frontier.ends[topic],
-        key_schema_id=held.schemas[table].key_id,
+        key_schema_id=tables.schemas[table].key_id,
     )
     rules = FoldRules.of(
         topic_range,
-        since=held.position,  # what is older is sent again, and held
+        since=tables.position,  # older records are resends that the tables contain
         before=cut_of(frontier),
-        most_bytes=held.settings.task_memory_mb << 20,
+        most_bytes=tables.settings.task_memory_mb << 20,
     )
     records: list[FetchedRecord] = []
     for part in ranges_of(topic_range, ()):

@@ -112,7 +112,7 @@ def plan_advance(
     Raises:
         ConfigurationError: a table is not part of the frontier.
         CheckpointError: a checkpoint cannot be read.
-        UnavailableLogError: the brokers do not facts.
+        UnavailableLogError: the brokers do not answer.
     """
     settings = settings or ReplaySettings()
     topics = {table: topic_of(record.frontier, table) for table in tables}

@@ -29,7 +29,7 @@ def test_what_is_written_is_read_back_exactly(spark, tmp_path, monkeypatch, stor
     monkeypatch.setattr(committed_module, "_renames_at_once", lambda _: storage == "disk")
     place = str(tmp_path / "a table {of} [signs]")
     frame = spark.sql(EVERY_TYPE).repartition(3)
-    committed_module.write(frame, place, told={"frontier": "0/1"})
+    committed_module.write(frame, place, metadata={"frontier": "0/1"})
     table = DeltaTable(place)
     assert (table.version(), table.count()) == (0, 2)
     assert table.protocol().reader_features == ["timestampNtz"]

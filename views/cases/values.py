@@ -69,7 +69,7 @@ class CaseNumber(str):
 
 
 def type_named(name: str) -> ColumnType:
-    """Read a type of PostgreSQL, such as `numeric(10,2)`, `timestamptz` or `text[]`."""
+    """Read a type of PostgreSQL: `numeric(10,2)`, `timestamptz`, `text[]` and so on."""
     text = " ".join(name.lower().split())
     if text.endswith("[]"):
         return array_type(type_named(text[:-2]), text)

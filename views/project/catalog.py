@@ -348,7 +348,7 @@ def _literal(place: str, name: str, values: Mapping[str, object], dialect: str) 
 def literal_of(  # noqa: PLR0911 - one for each type
     value: object, dialect: str = "spark"
 ) -> str | None:
-    r"""Return the literal of a view's SQL that is a value of TOML; None where there is none.
+    r"""Return the SQL literal of a TOML value, or None if there is none.
 
     >>> literal_of("it's"), literal_of(-3), literal_of(True)
     ("'it\\'s'", '(-3)', 'TRUE')

@@ -165,7 +165,7 @@ def _check_groups(
     backfill: BackfillRecord | None,
     wish: Wish,
 ) -> None:
-    """Check that the groups of tables are those with which the log was begun.
+    """Check that the groups of tables are the same as when the log was begun.
 
     The groups determine the sequence numbers of a transaction's rows. With other groups, rows that
     are sent again after a crash would get numbers of different rows on the log.

@@ -65,7 +65,7 @@ class StartUndo:
         return bool(self._is_first) and not self.has_begun()
 
     def look(self, environment: Environment, slot_standing: SlotStanding) -> None:
-        """Note what exists before the first attempt of this process creates anything."""
+        """Note the existing objects before the first attempt of this process creates any."""
         if self._is_first is not None:
             return
         self._is_first = slot_standing.record is None and slot_standing.backfill is None
@@ -83,7 +83,7 @@ class StartUndo:
         self._subjects = _absent(settings, topics)
 
     def take_back(self, settings: Project) -> None:
-        """Remove the created objects and log each; warn of those that cannot be removed."""
+        """Remove the created objects and log each; warn of an object that cannot be removed."""
         if self.has_begun():
             return
         source, writer = settings.postgres, settings.primary or settings.postgres

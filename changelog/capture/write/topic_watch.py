@@ -81,7 +81,7 @@ Ends = Mapping[str, Sequence[int]]
 
 
 def watched(frontier: Frontier) -> list[str]:
-    """Return the keyed topics of a frontier: they must not lose records, as the others may."""
+    """Return the keyed topics of a frontier, which must not lose their first records."""
     return [topic for topic in frontier.tables if frontier.scope_of(topic).keyed]
 
 

@@ -77,7 +77,7 @@ def alone(parts: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without libpq's variables, but those that ask for more of TLS."""
+    """Return an environment without libpq's variables, except the ones that make TLS stricter."""
     return {
         name: value
         for name, value in environment.items()

@@ -21,7 +21,7 @@ def literal(part: str) -> str:
 
 
 def quoted(*names: str) -> str:
-    """Return the pattern of one name of several parts, such as a schema's and a table's.
+    """Return the pattern of one name of several parts, like a schema and a table.
 
     >>> quoted("public", "orders", "total"), quoted("a b", "c", "d.e")
     ('public.orders.total', '"a b".c."d.e"')

@@ -25,7 +25,7 @@ class CapturedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedFrontier(Frontier):
-    """A frontier of several logs; epoch, LSN, slot and source are those of the first."""
+    """A frontier of several logs, with the first log's epoch, LSN, slot and source."""
 
     # the frontier that a topic belongs to, as its capture wrote it; a topic without an entry is the
     # first one's

@@ -175,7 +175,7 @@ def deletes_by_age(settings: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """The settings required of a topic; those of tables keep the log replayable for ever."""
+    """The settings required of a topic; they keep a table's log replayable for ever."""
 
     # how long a record is safe from the cleaner after a newer one of its key; a frontier is exact
     # for as long

@@ -108,7 +108,7 @@ class MergedStream:
         return any(heard)
 
     def _wait(self, left_s: float, limit: int) -> None:
-        """Wait until a stream with room has data; ask the streams that the others wait for."""
+        """Wait until a stream with room has data; prompt the streams that hold back the merge."""
         late = [reader for reader in self._readers if reader.lane in self._merge.late]
         for reader in late:
             reader.ask()

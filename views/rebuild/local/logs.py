@@ -101,7 +101,7 @@ class HeldLogs:
         allowance_ms = 0
         for captured_log, record in zip(self.captured, newest.captured, strict=True):
             increment = read_increment(kafka, captured_log, record)
-            captured.append(increment.held)
+            captured.append(increment.tables)
             changed |= increment.changed
             verdicts |= increment.verdict.topics
             allowance_ms = increment.verdict.allowance_ms
