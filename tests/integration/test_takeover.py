@@ -151,7 +151,7 @@ from pathlib import Path
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
 from views.project.catalog import Catalog
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 
 def before(name):
     if name == sys.argv[2]:
@@ -161,7 +161,7 @@ def before(name):
 
 root = Path(sys.argv[1])
 settings = RebuildSettings(project=load_project(root), verify=VerifyMode.FULL)
-Rebuild(settings, Stages(Console(quiet=True), before)).run(Catalog.of(root).load_all())
+RebuildRun(settings, Stages(Console(quiet=True), before)).run(Catalog.of(root).load_all())
 """
 
 

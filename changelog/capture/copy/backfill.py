@@ -1,21 +1,23 @@
-"""Backfills: rows of whole tables on the log, segment by segment, while the stream goes on.
+"""Backfills: copies of whole tables to the log, segment by segment, while the stream goes on.
 
-One mechanism for the first start, for tables that are added or captured in another way, for a
-slot that was lost, and for `changelog resnapshot`. It works in segments:
+One mechanism serves the first start, tables that are added or captured in another way, a slot that
+was lost, and `changelog resnapshot`. Each segment has four steps:
 
 1. `_open`: from here on the keys that transactions touch are noted (`fence.py`).
-2. `_take_fence`: a snapshot S, and after it a mark in the WAL. When S does not see a transaction
-   that was streamed before (1), S is let go and another one is taken later.
-3. The stream brings the mark: `_copy_segment`. Now the stream waits, and workers copy chunks in S
-   to the log, at the mark's position, without the keys that were touched by what S does not see.
-4. The chunks that the broker has are written down beside the frontiers, and the stream goes on.
+2. `_take_fence`: take a snapshot S, then write a mark into the WAL. If S does not see a transaction
+   that was streamed before (1), S is released and another one is taken later.
+3. `_copy_segment`: when the stream brings the mark, the stream waits, and workers copy chunks in S
+   to the log. The rows get the mark's position. Keys that transactions invisible to S have touched
+   are left out, because the log has newer rows of them.
+4. The chunks that the broker has acknowledged are recorded on the frontier topic, and the stream
+   continues.
 
-A table is whole when all its chunks are on the log. Then keys that live only before `since`, the
-position of its first fence, get tombstones, and the next frontier speaks of the table.
+A table is whole when all its chunks are on the log. Then keys whose records are all before `since`,
+the position of the first fence, get tombstones, and the next frontier includes the table.
 
-Chunks are read in different snapshots. A row that moves from one to another is an update, and in
-the stream; but a rewrite of the table moves rows without a word. So the tables of a segment are
-locked, and are copied only if their files and columns are the planned ones: else they start over.
+Chunks are read in different snapshots. A row that moves between chunks was updated, and the update
+is in the stream; but a rewrite of the table moves rows silently. So the tables of a segment are
+locked and copied only if their files and columns are the planned ones; otherwise they start over.
 """
 
 from __future__ import annotations
@@ -37,16 +39,11 @@ from changelog.capture.copy.table_task import TableTask
 from changelog.capture.copy.table_tasks import TableTasks
 from changelog.capture.copy.workers import CopyWorkers
 from changelog.capture.start.attempt import Attempt
-from changelog.capture.state.policy import (
-    TABLE_ERRORS,
-)
+from changelog.capture.state.policy import TABLE_ERRORS
 from changelog.capture.state.rate import rate_of
 from changelog.capture.write.fence import XidSnapshot
 from changelog.capture.write.writer import RecordWriter, write_tombstones
-from changelog.contract.base.errors import (
-    ChangelogError,
-    UncapturableTableError,
-)
+from changelog.contract.base.errors import ChangelogError, UncapturableTableError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -72,25 +69,28 @@ log = logging.getLogger("changelog.capture")
 FENCE, RESNAPSHOT = b"fence ", b"resnapshot "
 
 SEGMENT_S = 5.0
-"""How long the stream waits for a segment while readers rely on frontiers."""
+"""How long the stream waits for a segment: readers of frontiers see nothing newer meanwhile."""
 
 FIRST_SEGMENT_S = 30.0
-"""The same before the first frontier, when nobody does."""
-
+"""The same before the first frontier, when there are no readers yet."""
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+"""Pauses between attempts at a fence, doubled each time: transactions may last milliseconds or
+hours."""
+
 _SAY_AFTER_S = 10.0
+"""How long fences may fail before that is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
     """A snapshot and the mark that follows it: a message, or on older servers a transaction."""
 
-    name: str
-    mark: bytes
-    end: Lsn
-    ts_us: int
-    xid: int | None = None
+    name: str  # of the exported snapshot
+    mark: bytes  # the content of the message
+    end: Lsn  # the end of the mark in the WAL
+    ts_us: int  # when the snapshot was taken, microseconds since 1970
+    xid: int | None = None  # the transaction that is the mark on older servers
 
 
 class Backfill:
@@ -105,10 +105,10 @@ class Backfill:
         lose_count: Callable[[Iterable[str]], None],
         keep_alive: Callable[[], None],
     ) -> None:
-        """Begin with the tables to copy.
+        """Start with the tables to copy.
 
-        `writer` notes the keys that the stream touches. `lose_count` is told of topics whose copied
-        records nobody has counted; `keep_alive` is called again and again while the stream waits.
+        `writer` notes the keys that the stream touches. `lose_count` is called with topics to which
+        an unknown number of records was copied; `keep_alive` is called while the stream waits.
         """
         self._environment, self._context = attempt.environment, attempt.context
         self._progress, self._ledger = attempt.progress, attempt.ledger
@@ -128,17 +128,19 @@ class Backfill:
         self._not_before = Lsn(0)
 
     def __enter__(self) -> Self:
-        """Resume pending copies; leaving releases workers, snapshot and bar."""
+        """Resume pending copies; leaving releases workers, snapshot and progress bar."""
         environment = self._environment
-        # Who ran when this attempt began may have committed before: the stream will not tell.
+        # Transactions that run now may have changed tables before the stream began, so that it
+        # does not bring these changes.
         before = current_snapshot(environment.connection)
         self._before = XidSnapshot.parse(before).xip
-        # And what is in the WAL now comes first: no snapshot is held while the stream catches up.
+        # The stream catches up with the present WAL first: a snapshot held meanwhile would keep
+        # dead rows from being vacuumed.
         self._not_before = environment.current_lsn()
         self.tasks.resume()
         if self.tasks.pending:
             emit(environment.writer, OWN_PREFIX, b"", transactional=True)
-        # Last, since nobody leaves what could not be entered.
+        # Last: `__exit__`, which hides the bar, does not run if this method raises.
         self.tasks.show()
         if self.tasks.active:
             self._hire()
@@ -150,7 +152,7 @@ class Backfill:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Release workers, snapshot and bar."""
+        """Release workers, snapshot and progress bar."""
         self._recent.close()
         if self._workers is not None:
             self._workers.dismiss()
@@ -158,7 +160,7 @@ class Backfill:
             self._holder.close()
         self.tasks.hide(error)
 
-    # --- what the stream tells ------------------------------------------------------------
+    # --- events of the stream -------------------------------------------------------------
 
     def began(self, xid: int) -> None:
         """Note that a transaction is being streamed."""
@@ -167,7 +169,7 @@ class Backfill:
             self._forget()
 
     def ran(self, xids: Sequence[int]) -> None:
-        """Note that transactions were streamed at once."""
+        """Note that several transactions were streamed at once."""
         self._recent.ran(xids)
         if self._recent.many:
             self._forget()
@@ -176,7 +178,7 @@ class Backfill:
         self._recent.forget(XidSnapshot.parse(current_snapshot(self._environment.connection)))
 
     def heard(self, message: Emitted, commit_lsn: Lsn) -> None:
-        """Take a message of ours out of the stream."""
+        """React to a message of capture itself: a mark, or a request for a copy."""
         if message.content.startswith(RESNAPSHOT):
             self._take_request(message.content[len(RESNAPSHOT) :], commit_lsn)
         elif self._fence is not None and message.content == self._fence.mark:
@@ -184,7 +186,7 @@ class Backfill:
 
     @property
     def awaits_commit(self) -> bool:
-        """Tell whether the expected mark is a transaction: its end has to be reported."""
+        """Tell whether the expected mark is a transaction, whose end has to be reported here."""
         return self._fence is not None and self._fence.xid is not None
 
     def committed(self, xid: int, end_lsn: Lsn) -> None:
@@ -201,7 +203,7 @@ class Backfill:
         self._progress.idle_until(fence.end)
 
     def _take_request(self, content: bytes, commit_lsn: Lsn) -> None:
-        """Take the request of `changelog resnapshot`."""
+        """Request the copies that `changelog resnapshot` asks for."""
         try:
             request = json.loads(content)
             slot, tables = request["slot"], [TableName(*name) for name in request["tables"]]
@@ -222,7 +224,7 @@ class Backfill:
     # --- fences ---------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Do the next step, between two transactions of the stream."""
+        """Take the next fence if one is due; called between two transactions of the stream."""
         if self._progress.reached < self._not_before:
             return
         self.tasks.check_stopping()
@@ -250,7 +252,7 @@ class Backfill:
             self._give_up("the stream is paused")
 
     def _finish_resumed(self) -> None:
-        """Finish the tables that an earlier attempt had copied whole."""
+        """Finish the tables whose chunks an earlier attempt had copied completely."""
         done = [
             task
             for task in self.tasks.by_topic.values()
@@ -260,9 +262,9 @@ class Backfill:
             self._finish(task)
 
     def _open(self) -> None:
-        """Request a fence: note keys, and begin the tables that have not begun."""
+        """Start to note touched keys, and begin the tables that have not begun."""
         self._recent.open()
-        # Whatever the fence, the keys that it leaves out have records from here on.
+        # Each key that the fence will leave out has been touched, so it has a record after this.
         since = Position(self._epoch, self._progress.reached, 0)
         joining = [t for t in self.tasks.active if t.since is None and not t.is_spoken_of]
         for task in joining:
@@ -278,14 +280,14 @@ class Backfill:
         except TablesBusyError as error:
             self._give_up(str(error))
             return
-        # What is sent from here on lies behind these, and all that is older is dead with the copy.
+        # All records sent from here on are after these ends; the copy makes older records dead.
         ends = self._environment.frontiers.ends([task.topic for task in joining])
         for task in joining:
-            # A table that is dropped in this moment has no file, and so will start over.
+            # A table dropped at this moment has no files: an empty plan makes it start over.
             plan = plans.get(task.relation.oid, TablePlan((), ""))
             rate = rate_of(self._environment.settings.capture)
             task.begin(plan, since, ends[task.topic], rate)
-            # What an earlier attempt has sent of it lies before these ends: it is sent again.
+            # Records of an earlier attempt are before these ends, so they are sent again.
             self._writer.written.forget(task.topic)
             if task.is_keyed:
                 self.tasks.mute(task)
@@ -307,7 +309,8 @@ class Backfill:
             self._wait(f"transactions are not visible yet: {_listed(hidden)}")
             return
         for task in unkeyed:
-            # Up to here nothing was written; from here on, what this snapshot does not see.
+            # Of a table without a key exactly the changes that the snapshot does not see are
+            # written: no change up to here, and every change from here on.
             task.since = Position(self._epoch, self._progress.reached, 0)
             self.tasks.mute(task)
         self._ledger.settle(task.topic for task in unkeyed)
@@ -322,7 +325,10 @@ class Backfill:
         self._context.failpoint(Failpoint.FENCE_TAKEN)
 
     def _writers(self, snapshot: XidSnapshot) -> set[int]:
-        """Return the transactions that may have changed the tables unseen before the stream."""
+        """Return the transactions that may have changed the tables before the stream began.
+
+        Only those that the snapshot does not see: neither it nor the stream has their changes.
+        """
         tasks = [task for task in self.tasks.active if not task.is_whole]
         new = [task.relation for task in tasks if task.writers is None]
         self._before &= snapshot.xip
@@ -339,7 +345,7 @@ class Backfill:
         return hidden
 
     def _wait(self, why: str) -> None:
-        """Try again later, and say so once when it lasts."""
+        """Set the time of the next try; log once that the copy waits if that lasts."""
         now = time.monotonic()
         self._next_try = now + self._wait_s
         self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
@@ -350,6 +356,7 @@ class Backfill:
             log.warning("the copying of tables waits: %s", why)
 
     def _give_up(self, why: str) -> None:
+        """Release the snapshot; another fence is taken later."""
         log.debug("a fence is given up: %s", why)
         self._fence = None
         self._restart_unkeyed()
@@ -375,7 +382,8 @@ class Backfill:
         if self._recent.crowded:
             self._give_up("too many rows change at once")
             return
-        # Records of two producers: those of the stream have to lie before those of the copy.
+        # The stream and the copy have different producers. Without the flush a record of the
+        # stream could come after the copied row that is newer.
         self._producer.flush()
         tasks = self._readable(self._unmoved(self.tasks.next_tables()), fence)
         try:
@@ -399,7 +407,7 @@ class Backfill:
             ts_us=fence.ts_us,
             touched=touched,
         )
-        finished = self._copy(segment, tasks)
+        finished = self._copy_chunks(segment, tasks)
         self._holder.release()
         self._context.failpoint(Failpoint.SEGMENT_WRITTEN)
         self.tasks.lsn = fence.end
@@ -411,30 +419,31 @@ class Backfill:
         self._restart_unkeyed()
 
     def _readable(self, tasks: list[TableTask], fence: _Fence) -> list[TableTask]:
-        """Return the tables that the role may read; of one that it may not, the settings decide.
+        """Return the tables that the role may read; an unreadable table fails.
 
-        The right may have gone since the start, or since the table was copied before.
+        The right may have been revoked since the start.
         """
         refused = unreadable(self._environment.connection, [task.relation for task in tasks])
         if not refused:
             return tasks
         readable = []
-        for task in tasks:  # what is refused may be a partition
-            own = unreadable(self._environment.connection, [task.relation])
-            if not own:
+        for task in tasks:  # one by one, because the refused relation may be a partition
+            refusals = unreadable(self._environment.connection, [task.relation])
+            if not refusals:
                 readable.append(task)
                 continue
             task.restart()
             error = UncapturableTableError(
-                "; ".join(refusal.reason for refusal in own),
-                hint="; ".join(sorted({refusal.hint for refusal in own})),
+                "; ".join(refusal.reason for refusal in refusals),
+                hint="; ".join(sorted({refusal.hint for refusal in refusals})),
             )
             self.tasks.failed(task.relation.name, error, fence.end)
         return readable
 
     def _unmoved(self, tasks: list[TableTask]) -> list[TableTask]:
-        """Return the tables that are as they were planned, and restart the changed ones."""
-        # Behind our own lock somebody's ALTER TABLE may wait: to wait behind that is for ever.
+        """Return the tables that are still as planned, and restart the changed tables."""
+        # `looks_of` takes no lock: an ALTER TABLE that waits for our own lock would block it, and
+        # we would wait for ourselves.
         plans = looks_of(self._environment.connection, [task.relation for task in tasks])
         same = []
         for task in tasks:
@@ -449,8 +458,8 @@ class Backfill:
             task.restart()
         return same
 
-    def _copy(self, segment: Segment, tasks: list[TableTask]) -> bool:
-        """Copy by the workers; return False when stopped."""
+    def _copy_chunks(self, segment: Segment, tasks: list[TableTask]) -> bool:
+        """Have the workers copy chunks; return False if a stop was requested."""
         workers = self._hire()
 
         def note(job: CopyJob, copied: Copied) -> None:
@@ -475,13 +484,14 @@ class Backfill:
         if whole:
             workers.rest()
         else:
-            # Chunks are still under way.
+            # Some chunks are still being copied, so nobody knows how many records arrive.
             self._lose_count(task.topic for task in tasks)
         return whole
 
     def _chunk_failed(self, job: CopyJob, error: ChangelogError, lsn: Lsn) -> None:
-        self._lose_count([job.topic])  # some of its records may stand
-        # And nobody tells any more whether an earlier attempt's do.
+        self._lose_count([job.topic])  # some of its records may be on the topic
+        # Without the count, records of an earlier attempt would not be noticed. These are at most
+        # from the present end of the WAL, so no frontier is exact before that.
         self._progress.hold_until(self._environment.current_lsn())
         task = self.tasks.by_topic[job.topic]
         if task.plan is not None:
@@ -489,11 +499,13 @@ class Backfill:
             self.tasks.failed(job.relation.name, error, lsn)
 
     def _seconds(self, tasks: list[TableTask]) -> float:
+        """Return how long the stream may wait for a segment."""
         if not all(task.is_keyed for task in tasks):
-            return math.inf
+            return math.inf  # a table without a key is copied in one segment
         return FIRST_SEGMENT_S if self.tasks.is_first else SEGMENT_S
 
     def _hire(self) -> CopyWorkers:
+        """Return the workers, started if necessary."""
         if self._workers is None:
             settings = self._environment.settings
             count = settings.capture.snapshot_workers
@@ -533,7 +545,9 @@ class Backfill:
                 self._producer, dead, task.topic, task.since, op=Op.DELETE, ts_us=ts_us
             )
             fields = {"table": str(name), "lsn": str(task.since.commit_lsn)}
-            log.info("table %s: %d keys of before are dead", name.said, count, extra=fields)
+            log.info(
+                "table %s: tombstones for %d keys without a row", name.said, count, extra=fields
+            )
         self.tasks.finish(task)
 
 

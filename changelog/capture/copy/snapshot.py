@@ -1,7 +1,7 @@
-"""Rows of a snapshot to records: what a worker process does with a chunk.
+"""Rows of a snapshot to records: the work of a worker process on a chunk.
 
-A chunk counts as done when the broker has acknowledged all of it. Connection and snapshot are
-those of one segment; the producer stays as long as the worker.
+A chunk counts as done when the broker has acknowledged all of it. A worker opens a connection and
+a snapshot for each segment; its producer lives as long as the worker.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ CHUNK_SEQUENCES = 1 << 32
 
 BATCH_ROWS = 2000
 BATCH_BYTES = 1 << 20
-"""Rows are encoded so many at a time: larger batches are hardly faster and take more memory."""
+"""Limits of a batch of rows: larger batches are hardly faster and take more memory."""
 
 # Workers share a machine, and each fills its queue whenever the broker is slower than itself.
-# A queued record costs a kilobyte beside its own bytes, which are all that the first limit counts.
+# A queued record costs a kilobyte more than its own bytes, which are all that the first limit
+# counts.
 _QUEUE = {
     "queue.buffering.max.kbytes": 5 * 1024,
     "queue.buffering.max.messages": 5_000,
@@ -50,12 +51,12 @@ class CopyJob:
     """One chunk of one table."""
 
     shape: RowShape  # how its rows are read and written
-    chunk: Chunk  # which part of the table
-    number: int  # counts the chunks of the table from 0; makes the rows' sequence numbers
-    topic: str  # where the rows go
-    ids: SchemaIds  # the schema ids of its records
-    where: str = ""  # the condition that its rows have to meet, or an empty text
-    partitions: int = 1  # of the topic
+    chunk: Chunk  # the pages of the table
+    number: int  # counts the chunks of a table from 0; the rows' sequence numbers begin with it
+    topic: str  # where the rows are written
+    ids: SchemaIds  # the schema ids of the records
+    where: str = ""  # the row filter, or empty
+    partitions: int = 1  # the topic's number of partitions
 
     @property
     def relation(self) -> Relation:
@@ -67,11 +68,11 @@ class CopyJob:
 class Segment:
     """State shared by the chunks that are copied in one snapshot."""
 
-    number: int  # tells one segment of the workers from another
+    number: int  # differs between the segments of the workers
     snapshot_name: str  # as exported by its holder
-    relations: tuple[Relation, ...]  # the tables, to be locked
+    relations: tuple[Relation, ...]  # the tables to lock
     epoch: int  # of the rows' positions
-    high: Lsn  # the LSN of the rows' positions: that of the fence
+    high: Lsn  # the LSN of the rows' positions, which is the fence's
     ts_us: int  # when the snapshot was taken, microseconds since 1970
     # per topic the keys to leave out: the log has newer rows of them
     touched: Mapping[str, frozenset[bytes]] = field(repr=False)
@@ -92,16 +93,16 @@ class WorkerServers:
 class Copied:
     """Result of copying a chunk: rows now on the log, and the bytes of their keys and values."""
 
-    rows: int  # with those that were left out, since the log has newer ones
+    rows: int  # all rows, also those that were left out because the log has newer ones
     size: int  # in bytes
-    records: int = 0  # those without
+    records: int = 0  # the rows written
 
 
 class ChunkCopier:
     """Copies chunks, one segment after another."""
 
     def __init__(self, servers: WorkerServers) -> None:
-        """Prepare; connects when there is something to do."""
+        """Prepare; connects on the first segment."""
         self._servers = servers
         self._producer: LogProducer | None = None
         self._connection: Connection | None = None
@@ -120,7 +121,7 @@ class ChunkCopier:
         self._segment = segment
 
     def copy(self, job: CopyJob) -> Copied:
-        """Copy one chunk of the segment; returns once the broker has all of it.
+        """Copy one chunk of the segment, and wait until the broker has acknowledged all of it.
 
         Raises ChangelogError: source or broker refuse, or a value has no exact form.
         """
@@ -191,6 +192,7 @@ class _ChunkWriter:
         return self._producer.records - self._records_before
 
     def write(self, lines: Texts) -> None:
+        """Produce the records of some lines of COPY."""
         records, place, before = self._records, None, self.size
         records.clear()
         self._encode(lines)
@@ -205,9 +207,10 @@ class _ChunkWriter:
         self.rows += len(lines)
         self._producer.produce_records(self._topic, records, 0, len(records), place)
         self._throttle.spent(len(lines), self.size - before)
-        time.sleep(self._throttle.owed_s())  # PostgreSQL waits with the rest of the COPY
+        time.sleep(self._throttle.owed_s())  # PostgreSQL waits meanwhile to send more of the COPY
 
     def _encode(self, lines: Texts) -> None:
+        """Encode lines at once, and by itself each line that the batch codec does not take."""
         place = 0
         while place < len(lines):
             odd: int | None = place
@@ -222,15 +225,17 @@ class _ChunkWriter:
                 )
             if odd is None:
                 return
-            self._add(lines[odd], self._sequence + odd)
+            self._encode_row(lines[odd], self._sequence + odd)
             place = odd + 1
 
-    def _add(self, line: bytes, sequence: int) -> None:
+    def _encode_row(self, line: bytes, sequence: int) -> None:
         """Encode a row by itself."""
         row = parse_row(line)
         relation = self._relation
         if len(row) != len(relation.columns):
-            raise ProtocolError(f"a line of COPY has other than {len(relation.columns)} fields")
+            raise ProtocolError(
+                f"a line of COPY has {len(row)} fields instead of {len(relation.columns)}"
+            )
         key = None
         if relation.key:
             key = self._rows.encode_key(key_of(relation.key_indexes, row))

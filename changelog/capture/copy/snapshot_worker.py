@@ -1,7 +1,7 @@
-"""A snapshot worker: segments and chunks on standard input, what became of them on its output.
+"""A snapshot worker: segments and chunks on standard input, results on standard output.
 
-Ends with its parent: at the end of its input, and by the kernel's hand when the parent is killed.
-A worker left behind would go on writing rows of a snapshot that is no longer the one.
+It ends at the end of its input, and the kernel kills it if its parent is killed: an orphaned worker
+would go on to write rows of an outdated snapshot.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def main() -> None:
             continue
         assert copier is not None  # noqa: S101 - the servers come first
         try:
-            reply = _answered(copier, request)
+            reply = _answer(copier, request)
         except ChangelogError as error:
-            copier.close()  # a producer that was refused a record is of no use any more
+            copier.close()  # a producer whose record was refused cannot be used any more
             reply = error
         child.answer(reply)
 
 
-def _answered(copier: ChunkCopier, request: Segment | CopyJob | None) -> Reply:
+def _answer(copier: ChunkCopier, request: Segment | CopyJob | None) -> Reply:
     match request:
         case Segment():
             copier.begin(request)

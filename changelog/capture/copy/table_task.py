@@ -1,4 +1,4 @@
-"""One table's backfill: which chunks there are, and which of them are on the log."""
+"""One table's backfill: its chunks, and which of them are on the log."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from changelog.source.snapshot.snapshot import DEFAULT_BLOCKS, Chunk, TablePlan,
 class TableTask:
     """A table that is being copied, or waits for it.
 
-    A table without a primary key is copied in one segment, or else anew: its rows and its changes
-    have no key by which one could replace the other, so each row has to come exactly once.
+    A table without a primary key is copied in one segment, or starts over: no key lets a later
+    record replace an earlier one, so each row has to be written exactly once.
     """
 
-    relation: Relation  # the table as its rows are read
-    topic: str  # where they go
-    reason: str  # why
-    scope: Scope  # what of the table is copied
-    is_new: bool  # whether no frontier speaks of the topic until the table is whole
-    stale: bool  # whether the topic may hold rows that are dead once the table is whole
+    relation: Relation  # the table with the columns that are read
+    topic: str  # where the rows are written
+    reason: str  # why the table is copied
+    scope: Scope  # the rows and columns to copy
+    is_new: bool  # whether frontiers leave the topic out until the table is whole
+    stale: bool  # whether the topic may hold rows that the copy makes dead
     topic_id: str  # Kafka's id of the topic
-    # the first position that will be alive; None before the first fence
+    # the first position that will be alive, or None before the first fence
     since: Position | None = None
-    plan: TablePlan | None = None  # where the rows are; None before the first fence
+    plan: TablePlan | None = None  # the files of the table, or None before the first fence
     blocks: int = DEFAULT_BLOCKS  # pages of a chunk
     done: set[int] = field(default_factory=set)  # numbers of the chunks that are on the log
-    rows: int = 0  # how many rows these had
-    # position of the last copied rows
+    rows: int = 0  # how many rows the done chunks had
+    # LSN of the rows copied last
     high: Lsn = Lsn(0)  # noqa: RUF009 - immutable
-    alive_from: tuple[int, ...] = ()  # where the topic ended when `since` was taken
-    # the topic's ends when progress was written last, where no frontier tells them
+    alive_from: tuple[int, ...] = ()  # the topic's ends when `since` was taken
+    # the topic's ends when progress was written last, if no frontier has them
     ends: tuple[int, ...] = ()
-    # transactions from before this attempt that may have written to the table and be invisible
-    # still; None when that is not known
+    # transactions from before this attempt that may have changed the table and may still be
+    # invisible to a snapshot; None if not known yet
     writers: frozenset[int] | None = None
-    is_whole: bool = False  # whether all is on the log and only the frontier is to come
-    # whether frontiers spoke of it and must not any more, see `TableBackfill`
+    is_whole: bool = False  # whether all rows are on the log, and only a frontier is missing
+    # whether earlier frontiers had the table and later ones must not, see `TableBackfill`
     is_excluded: bool = False
-    is_spoken_of: bool = False  # whether the last frontier still speaks of a table that is excluded
-    # why the table is not copied until somebody asks for it; empty when it is. Then `high` is where
-    # the source was when that was found
+    is_spoken_of: bool = False  # whether the last frontier still has a table that is excluded now
+    # why the table is not copied until somebody requests it, or empty. With a fault, `high` is the
+    # end of the WAL when the fault was found
     fault: str = ""
 
     @property
@@ -70,7 +70,7 @@ class TableTask:
     def begin(
         self, plan: TablePlan, since: Position, alive_from: tuple[int, ...], rate: Rate = UNLIMITED
     ) -> None:
-        """Begin to copy: the rows alive from `since` on are at offsets after `alive_from`."""
+        """Begin to copy: rows from `since` on are at offsets after `alive_from`."""
         self.plan, self.since, self.alive_from = plan, since, alive_from
         self.blocks = rate.pages(DEFAULT_BLOCKS)
 
@@ -83,13 +83,13 @@ class TableTask:
         self.stale = True  # what was copied so far
 
     def left(self) -> list[tuple[int, Chunk]]:
-        """Return number and place of the chunks that are not on the log."""
-        assert self.plan is not None  # noqa: S101 - asked for after `begin`
+        """Return number and pages of the chunks that are not on the log yet."""
+        assert self.plan is not None  # noqa: S101 - called after `begin`
         chunks = chunks_of(self.plan.stores, self.blocks)
         return [(number, c) for number, c in enumerate(chunks) if number not in self.done]
 
     def to_record(self) -> TableBackfill:
-        """Return the progress record from which another attempt goes on."""
+        """Return the progress record from which another attempt continues."""
         return TableBackfill(
             table=self.relation.name,
             reason=self.reason,
@@ -119,8 +119,9 @@ def table_tasks(
 ) -> list[TableTask]:
     """Return the tables to copy at the start of an attempt.
 
-    Tables in `anew` are not on the log as they are to be; rows of `refiltered` ones are filtered in
-    another way than when a backfill was cut off. Frontier and backfill are of this epoch.
+    `anew` are tables that are not on the log, or not as the settings want them. `refiltered` tables
+    have another row filter than when their backfill was interrupted. Frontier and backfill are of
+    this epoch.
     """
     cut_offs = dict(backfill.tables) if backfill is not None else {}
     relations = {environment.topics[table]: environment.relations[table] for table in anew}
@@ -146,12 +147,12 @@ def table_tasks(
         if before is not None and before.is_excluded:
             task.is_new = task.is_excluded = True
             task.reason, task.high = before.reason, before.high
-            # Without a topic it was refused at a start, and is looked at anew at each.
+            # Without a topic the table was refused at a start; every start examines it again.
             task.fault = before.fault if before.topic_id else ""
         spoken = frontier is not None and topic in frontier.tables
         task.is_spoken_of = task.is_new and spoken
-        goes_on = before is not None and before.since is not None and task.is_keyed
-        if before is not None and goes_on and relation.name not in refiltered:
+        continues = before is not None and before.since is not None and task.is_keyed
+        if before is not None and continues and relation.name not in refiltered:
             same = (before.table, before.scope, before.topic_id)
             if same == (relation.name, task.scope, task.topic_id):
                 task.resume(before)

@@ -1,7 +1,7 @@
-"""The tables that are to be copied: what is decided of each, on the log before it counts.
+"""The tables to copy, and the decisions about them: each is on the log before it takes effect.
 
-Decisions come in, from the stream, from looks at the catalogue and from what goes wrong; the tasks
-that `Backfill` works on go out. The ledger and the frontier topic are told of each.
+Decisions come from the stream, from looks at the catalogue and from errors; the result is the tasks
+that `Backfill` works on. Each decision is noted in the ledger and on the frontier topic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from changelog.source.tables.catalogue import check_capturable
 log = logging.getLogger("changelog.capture")
 
 MOST_TABLES = 500
-"""Tables of one segment: each takes a lock in each session."""
+"""Most tables of one segment: each takes a lock in every session, and its lock table is limited."""
 
 
 class TableTasks:
@@ -46,10 +46,11 @@ class TableTasks:
         start_lsn: Lsn,
         stopping: Mapping[TableName, ChangelogError],
     ) -> None:
-        """Begin with the tables to copy.
+        """Start with the tables to copy.
 
-        `start_lsn` is where the slot began, and only told to other lives. Tables in `stopping` are
-        excluded and stop capture, unless the WAL of before this attempt asks for a copy of them.
+        `start_lsn` is the slot's first LSN, which is only recorded for later attempts. Tables in
+        `stopping` are excluded and stop capture, unless the WAL from before this attempt has a
+        request to copy them.
         """
         self._environment, self._context = attempt.environment, attempt.context
         self._progress, self._ledger = attempt.progress, attempt.ledger
@@ -58,11 +59,11 @@ class TableTasks:
         self.by_topic = {task.topic: task for task in tasks}
         for task in tasks:
             if task.since is not None and not watch.knows(task.topic):
-                # Of an earlier version, which did not write down how the table was then.
+                # An earlier version of capture began it, which did not record the table's standing.
                 task.restart()
         self._stopping = dict(stopping)
         self.is_first = not attempt.start.has_frontier  # whether no reader relies on a frontier yet
-        self.lsn = Lsn(0)  # up to where the stream was when a segment was written last
+        self.lsn = Lsn(0)  # where the stream was when the last segment was written
         self._bar: RowBar | None = None
 
     def resume(self) -> None:
@@ -76,32 +77,32 @@ class TableTasks:
 
     @property
     def pending(self) -> bool:
-        """Tell whether a table is not whole yet, or unsaid, or may stop capture."""
+        """Tell whether a table is still to be copied or put in a frontier, or may stop capture."""
         return bool(self.active or self._stopping)
 
     @property
     def active(self) -> list[TableTask]:
-        """Return the tables that are being copied, without the tables that wait for a request."""
+        """Return the tables that are copied, except the faulty ones that wait for a request."""
         return [task for task in self.by_topic.values() if not task.fault]
 
     def mute(self, task: TableTask) -> None:
-        """Write no change of a table before its first fence, unless a frontier has the table."""
+        """Suppress a new table's changes before its first fence."""
         if task.is_new:
             self._ledger.mute(task.topic, task.relation.oid, task.since)
 
     def request(self, table: TableName, reason: str, lsn: Lsn, *, exclude: bool = False) -> None:
         """Request a backfill of a table.
 
-        The table is copied under a new `since`, which is past `lsn`; a copy that began after `lsn`
-        counts, so the same request may come again. It is on the log when this returns, so what made
-        it necessary may be acknowledged. A table that is not captured is named in the log and left
-        alone. `reason` completes "copying the table, since ...". With `exclude` the log cannot go
-        on with the table as it is: none of its changes are written until the copy begins, and no
-        frontier speaks of it until it is whole.
+        The table is copied under a new `since` past `lsn`. A copy that began after `lsn` satisfies
+        the request, so the same request may come again. The request is on the log when this
+        returns, so its cause may be acknowledged. A table that is not captured is only logged.
+        `reason` completes "copying the table, since ...". With `exclude` the table cannot continue
+        as it is: its changes are not written until the copy begins, and frontiers leave it out
+        until it is whole.
         """
         if table in self._environment.refused:
             looked = self._environment.looked
-            if lsn <= looked.get(table, Lsn(0)):  # by the attempt before this one
+            if lsn <= looked.get(table, Lsn(0)):  # the attempt before has examined it already
                 why = self._environment.refused[table]
                 log.warning("table %s is not copied, though %s: it %s", table.said, reason, why)
                 return
@@ -115,7 +116,7 @@ class TableTasks:
         task = self.by_topic.get(topic)
         begun = task.since if task is not None else self._ledger.since.get(topic)
         if task is not None and task.fault:
-            is_covered = lsn <= task.high  # asked for before the fault, and it comes once more
+            is_covered = lsn <= task.high  # a request from before the fault, sent again
         elif task is not None and task.since is None:
             is_covered = task.is_excluded or not exclude
         else:
@@ -131,7 +132,7 @@ class TableTasks:
     def failed(self, table: TableName, error: ChangelogError, lsn: Lsn) -> None:
         """React to the error of one table: copy the table again, exclude it, or raise the error.
 
-        The error is of `TABLE_ERRORS`, and `lsn` of the commit that showed it.
+        The error is one of `TABLE_ERRORS`; `lsn` is of the commit that revealed it.
         """
         topic = self._environment.topics[table]
         if self._ledger.is_gone(topic) or self._is_gone(table):
@@ -168,9 +169,9 @@ class TableTasks:
         return True
 
     def leave(self, table: TableName, why: str) -> None:
-        """Leave a table out of frontiers that is gone or renamed.
+        """Leave a table that is gone or renamed out of frontiers.
 
-        The catalogue is ahead of the stream: of what is still to come of it nothing is written.
+        The catalogue is ahead of the stream; the table's remaining changes are not written.
         """
         topic = self._environment.topics[table]
         if self._ledger.is_gone(topic):
@@ -195,7 +196,7 @@ class TableTasks:
         self.write_progress()
 
     def _begin_anew(self, topic: str, table: TableName, reason: str) -> TableTask:
-        """Return the task of a table that nothing is copied of yet."""
+        """Return a task that copies a table from the start."""
         task = self.by_topic.get(topic)
         if task is None:
             task = self.by_topic[topic] = TableTask(
@@ -213,14 +214,14 @@ class TableTasks:
         return task
 
     def _exclude(self, task: TableTask) -> None:
-        # The schema of the copy is none for the rows that older frontiers speak of: it is
-        # registered only once a frontier says that the table is not there.
+        # The schema of the copy may not fit rows in earlier frontiers, so it is registered only
+        # after a frontier without the table.
         task.is_spoken_of |= not task.is_new
         task.is_new = task.is_excluded = True
         self._ledger.renew()
 
     def _note(self, task: TableTask) -> None:
-        """Write the decision about a table to the log, so that a crash does not undo it."""
+        """Write the decision about a table to the log, so that it survives a crash."""
         self.mute(task)
         self._tell_ledger()
         self._context.failpoint(Failpoint.TABLE_EXCLUDED)
@@ -229,9 +230,9 @@ class TableTasks:
         self.show()
 
     def overwritten(self, topic: str, count: int, lsn: Lsn) -> None:
-        """Copy a table again because somebody else has written old records to its topic.
+        """Copy a table again because another program has written old records to its topic.
 
-        They lie behind newer ones, and the cleaner keeps of each key what lies last.
+        These come after newer records, and the cleaner keeps the last record of each key.
 
         Raises ConfigurationError: another capture has the table too, see `refuse_shared`.
         """
@@ -249,14 +250,14 @@ class TableTasks:
     def interrupted(self, topic: str, count: int, lsn: Lsn) -> None:
         """React to foreign records that appeared while we write.
 
-        An earlier attempt of ours may have sent them: it was further in the stream than we are, at
-        most at the end of the WAL. Until we are there, no LSN is an exact cut.
+        An earlier attempt of ours may have sent them. It may have been further in the stream, at
+        most at the end of the WAL; before we are there too, no LSN is an exact cut.
         """
         self._progress.hold_until(self._environment.current_lsn())
         self.overwritten(topic, count, lsn)
 
     def refresh(self, task: TableTask, since: Position) -> None:
-        """Look at the table again: it may have other columns, or be gone."""
+        """Read the table from the catalogue again: it may have other columns, or be gone."""
         name = task.relation.name
         self._environment.tables.forget(name)
         table = self._environment.catalogue.table(task.relation.oid)
@@ -272,11 +273,12 @@ class TableTasks:
     def next_tables(self) -> list[TableTask]:
         """Return the tables of the next segment."""
         waiting = [task for task in self.by_topic.values() if not task.is_whole and task.since]
-        waiting.sort(key=lambda task: task.is_keyed)  # those without are copied at once
+        # Tables without a key first: each has to be copied in one segment.
+        waiting.sort(key=lambda task: task.is_keyed)
         return waiting[:MOST_TABLES]
 
     def note_ends(self) -> None:
-        """Note the end offsets of topics without a frontier, after the stream's records so far."""
+        """Note the present end offsets of the topics that no frontier has yet."""
         tasks = [task for task in self.by_topic.values() if task.is_new and task.since]
         ends = self._environment.frontiers.ends([task.topic for task in tasks])
         for task in tasks:
@@ -319,6 +321,7 @@ class TableTasks:
         )
 
     def _tell_ledger(self) -> None:
+        """Set the topics that frontiers leave out, and the reasons of excluded tables."""
         absent = {t.topic: t for t in self.by_topic.values() if t.is_new and not t.is_whole}
         excluded = {
             task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
@@ -330,7 +333,7 @@ class TableTasks:
         self._context.report.excluded = dict(excluded)
 
     def show(self) -> None:
-        """Show a bar while tables are copied."""
+        """Show a progress bar while tables are copied."""
         if not self.active or self._bar is not None:
             return
         relations = [task.relation for task in self.active]
@@ -343,7 +346,7 @@ class TableTasks:
         self._bar.__enter__()
 
     def hide(self, error: BaseException | None) -> None:
-        """End the bar, by an error or without."""
+        """End the progress bar, with the error that ended the copy, if any."""
         if self._bar is not None:
             self._bar.__exit__(type(error) if error else None, error, None)
             self._bar = None
@@ -362,7 +365,7 @@ class TableTasks:
             self._bar.add(rows)
 
     def finish(self, task: TableTask) -> None:
-        """Note that a table is whole on the log: the next frontier has it."""
+        """Note that all rows of a table are on the log: the next frontier includes it."""
         assert task.since is not None  # noqa: S101 - it was begun
         self._context.failpoint(Failpoint.TABLE_WHOLE)
         task.is_whole = True

@@ -1,7 +1,7 @@
 """The worker processes of a backfill, and the copying of one segment.
 
-Each worker is a process with its own connection in the exported snapshot and its own producer;
-what Python does for each chunk, threads would only do in turns.
+Each worker is a process with its own connection in the exported snapshot and its own producer. They
+are processes because Python threads would encode one chunk at a time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OnFailed = Callable[[CopyJob, ChangelogError], None]
 
 
 class CopyWorkers:
-    """Worker processes, one for each thread that hands out chunks."""
+    """Worker processes, with one thread for each that hands it chunks."""
 
     def __init__(self, servers: WorkerServers, workers: int) -> None:
-        """Start the processes; they import what they need while the caller goes on."""
-        self._all = [_Worker(_numbered(servers, number)) for number in range(workers)]
+        """Start the processes; they import their modules while the caller continues."""
+        self._all = [_Worker(_with_own_id(servers, number)) for number in range(workers)]
         self._free = list(self._all)
         self._pool = ThreadPoolExecutor(max_workers=workers)
         self._lock = threading.Lock()
@@ -46,10 +46,10 @@ class CopyWorkers:
         stop: Callable[[], bool],
         on_wait: Callable[[], None],
     ) -> bool:
-        """Copy chunks until the time is up, and finish the chunks begun. False when stopped.
+        """Copy chunks until the time is up, and finish the ones begun; return False on a stop.
 
-        Jobs are taken in order, and some may be left. `on_failed` is told of chunks that cannot be
-        copied for their table's sake, and may raise. After a stop only `dismiss` may be called.
+        Jobs are taken in order, and some may be left over. `on_failed` is called with each chunk
+        that fails because of its table, and may raise. After a stop only `dismiss` may be called.
 
         Raises ChangelogError: a worker's error, or that a worker died.
         """
@@ -75,7 +75,7 @@ class CopyWorkers:
                     on_failed(job, error)
                     continue
                 if copied is None:
-                    busy = True  # the segment's locks are in somebody's way
+                    busy = True  # somebody waits for a table's lock: end the segment
                 else:
                     on_copied(job, copied)
         return False
@@ -97,7 +97,7 @@ class CopyWorkers:
             worker.rest()
 
     def dismiss(self) -> None:
-        """End the processes, whatever they do."""
+        """Kill the processes."""
         for worker in self._all:
             worker.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -106,12 +106,12 @@ class CopyWorkers:
 
 
 def worker_id(transactional_id: str, number: int) -> str:
-    """Return the transactional id of a worker, of which there is one at a time."""
+    """Return the transactional id of the worker with a number."""
     return f"{transactional_id}.{number}"
 
 
-def _numbered(servers: WorkerServers, number: int) -> WorkerServers:
-    """Return a worker a transactional id of its own, where there is one."""
+def _with_own_id(servers: WorkerServers, number: int) -> WorkerServers:
+    """Return the servers with a transactional id of this worker, if the settings have one."""
     if not servers.transactional_id:
         return servers
     return replace(servers, transactional_id=worker_id(servers.transactional_id, number))
@@ -130,12 +130,12 @@ class _Worker:
         self._child.send(servers)
 
     def copy(self, segment: Segment, job: CopyJob) -> Copied:
-        """Copy a chunk; the first of a segment takes the worker over to its snapshot."""
+        """Copy a chunk; for the first chunk of a segment, switch to its snapshot before."""
         if self._segment != segment.number:
             self._ask(segment)
             self._segment = segment.number
         copied = self._ask(job)
-        assert isinstance(copied, Copied)  # noqa: S101 - what a job is answered by
+        assert isinstance(copied, Copied)  # noqa: S101 - the answer to a job
         return copied
 
     def rest(self) -> None:

@@ -135,7 +135,10 @@ def test_many_files_become_one_and_no_row_is_lost(tmp_path: Path, monkeypatch) -
     assert reader.count_rows() == 10  # what was replaced stays for those who read it
 
 
-READ = "from views.generations.history import History; assert History({!r}).rows(['a'])"
+READ = """
+from views.generations.history import GenerationHistory
+assert GenerationHistory({!r}).rows(['a'])
+"""
 BY_DATASET = """
 from deltalake import DeltaTable
 from views.generations import history

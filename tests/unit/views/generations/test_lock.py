@@ -16,8 +16,8 @@ HOLD = """
 import sys
 from pathlib import Path
 from views.generations.lock import locked
-from views.generations.place import Place
-with locked(Place(Path(sys.argv[1])), ["a"]):
+from views.generations.place import LockPlace
+with locked(LockPlace(Path(sys.argv[1])), ["a"]):
     print("held", flush=True)
     sys.stdin.read()
 """
