@@ -499,7 +499,7 @@ class Backfill:
             self.tasks.failed(job.relation.name, error, lsn)
 
     def _seconds(self, tasks: list[TableTask]) -> float:
-        """Return how long the stream may wait for a segment."""
+        """Return the longest wait of the stream for a segment, in seconds."""
         if not all(task.is_keyed for task in tasks):
             return math.inf  # a table without a key is copied in one segment
         return FIRST_SEGMENT_S if self.tasks.is_first else SEGMENT_S
