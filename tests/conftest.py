@@ -104,6 +104,7 @@ _GROUPS = {
         "tests/integration/test_strange_views.py",
         "tests/integration/test_splits.py",
         "tests/integration/test_staged.py",
+        "tests/integration/test_started_followers.py",
         "tests/integration/test_switch_refused.py",
         "tests/integration/test_takeover.py",
         "tests/integration/test_teardown.py",

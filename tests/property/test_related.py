@@ -21,7 +21,7 @@ from views.project.lineage import KeyLineage, trace
 from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view, rewritten
 from views.rebuild.local.related import Walk, columns_of
-from views.rebuild.local.table import LocalTable
+from views.rebuild.local.table import LocalTable, opened
 
 COLUMNS = {
     "customers": ("id", "region", "name"),
@@ -134,7 +134,9 @@ def computed(source: SqlSource, frames: dict, names: dict) -> list[tuple]:
 
 def advanced(folder: str, name: str, lineage: KeyLineage, old: dict, new: dict):
     """Return a local table brought from one state to the other."""
-    table = LocalTable(folder, name, SCHEMAS[name], columns_of(lineage)[NAMES[name]])
+    table = LocalTable(
+        opened(f"{folder}/{name}.sqlite"), name, SCHEMAS[name], columns_of(lineage)[NAMES[name]]
+    )
     rows = old.items()
     table.fill((record(name, k, r, n) for n, (k, r) in enumerate(rows)), Position(1, Lsn(1), 0))
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]

@@ -35,7 +35,7 @@ from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view
 from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.rows import WholeRows
-from views.rebuild.local.table import LocalTable
+from views.rebuild.local.table import LocalTable, opened
 from views.rebuild.local.whole import WholeView
 from views.rebuild.one_view.delta import logged_keys, select_affected
 
@@ -144,7 +144,7 @@ def is_right(query: tuple[str, dict], old: dict, more: dict, without: dict) -> b
 
 
 def filled(folder: str, name: str, rows: dict) -> LocalTable:
-    table = LocalTable(folder, name, SCHEMAS[name], ())
+    table = LocalTable(opened(f"{folder}/{name}.sqlite"), name, SCHEMAS[name], ())
     live = (record(name, k, r, n) for n, (k, r) in enumerate(rows.items()))
     table.fill(live, Position(1, Lsn(1), 0))
     return table

@@ -9,22 +9,31 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from difflib import unified_diff
-from typing import Any
+from typing import Any, Protocol
 
 import pyspark
 
 from changelog.contract.rows.relation import TableName
-from replay.result.state import ReplayedState
+from changelog.contract.rows.schema import SchemaPin
 from views.project.spec import SqlSource, ViewSpec
 
 _VERSION = 1
 """Grows when this program would make other rows of the same text and the same records."""
 
 
+class Pinned(Protocol):
+    """Rows that are read by certain versions of schemas: a state of a table, or its schemas."""
+
+    @property
+    def pin(self) -> SchemaPin | None:
+        """Return the versions, or None where they are not known."""
+        ...
+
+
 def definition_of(
     spec: ViewSpec,
     columns: Sequence[tuple[str, str]],
-    states: Mapping[TableName, ReplayedState],
+    states: Mapping[TableName, Pinned],
     settings: Mapping[str, str],
 ) -> str:
     """Return a fingerprint of all that a view's rows depend on besides the records.
@@ -93,6 +102,7 @@ def changed_text(before: str, now: str, *, since: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def _version(state: ReplayedState) -> int | None:
+def _version(state: Pinned) -> int | None:
     """Return the version of the schema that a state's rows are read as."""
-    return None if state.pin is None else state.pin.value
+    pin = state.pin
+    return None if pin is None else pin.value

@@ -23,6 +23,7 @@ from views.generations.place import place_for
 from views.generations.served import MakeServed, served_of
 from views.project.catalog import FOLDER, Catalog, catalog_of
 from views.project.spec import SqlSource, ViewSpec, check_view_name
+from views.rebuild.local.kept import remove_of
 from views.verify.kept.folder import remove_kept
 
 log = logging.getLogger("changelog.views")
@@ -165,6 +166,7 @@ def _bare(name: str, root: Path) -> ViewSpec:
 def _remove_proofs(dropped: ToDrop, settings: RebuildSettings) -> None:
     try:
         remove_kept(uri_of(settings.warehouse), dropped.topics)
+        remove_of(uri_of(settings.warehouse), [dropped.view])
     except (OSError, ChangelogError) as error:
         reason = explained(error, f'removing what was proved for view "{dropped.view}"')
         log.warning("%s", reason)

@@ -1,10 +1,12 @@
 """Keep views fresh: refresh them again and again, as the frontier moves.
 
-The first round is a refresh like any other, and where all sinks of all views can do it, the next
-ones bring the generations that serve forward by the changed keys, without Spark
-(`views.rebuild.resident`); else each round writes new ones. Whatever ends this process leaves what
-serves whole. Which frontier serves is on record with the generation itself, so the next start goes
-on from there, and a round that was killed behind its swap is not done a second time.
+The first round goes on, without Spark, from what an earlier follower of the same views has kept
+(`views.rebuild.local.kept`). Where nothing fits it is a refresh like any other, and where all sinks
+of all views can do it, the next ones bring the generations that serve forward by the changed keys,
+without Spark (`views.rebuild.resident`); else each round writes new ones. Whatever ends this
+process leaves what serves whole. Which frontier serves is on record with the generation itself, so
+the next start goes on from there, and a round that was killed behind its swap is not done a second
+time.
 
 Between two rounds the newest frontier is looked at. A frontier behind which no record of the
 views' tables lies starts no round, unless the checkpoints grow old: they must not come near the
@@ -46,6 +48,7 @@ from views.rebuild.plan.plan import (
     tables_of,
     unkeyed_of,
 )
+from views.rebuild.plan.plannable import plannable
 from views.rebuild.rebuild import PASSING, RebuildRun, rest
 from views.rebuild.resident import NotHereError, Resident
 from views.rebuild.result.report import Outcome, worst
@@ -257,6 +260,7 @@ class Follower:
         self._make = make
         self._tables = tables_of(specs)
         self._done: SeenFrontier | None = None
+        self._has_started = False
         self._holds_still = False
         self._sealer = Sealer(specs, settings, self._place)
         self._newest = NewestLogs(specs, settings, resident.kafka)
@@ -329,6 +333,7 @@ class Follower:
         try:
             if looks or self._settings.together:
                 self._notice_others()
+            self._start()
             outcome = self._here(newest, looks=looks)
             if outcome is None:
                 # No sink is written to beside a round of Spark's.
@@ -352,6 +357,16 @@ class Follower:
         else:
             self._done = None
         return outcome
+
+    def _start(self) -> None:
+        """Go on, once, from what an earlier follower has kept, where that fits."""
+        if self._has_started or not self._resident.may_resume(self._specs):
+            return
+        plan = plannable(self._specs, self._settings)
+        if not plan.failed and self._resident.resume(plan, self._make_served, self._stages()):
+            log.info("goes on from what an earlier follower has kept, without Spark")
+            self._sealer.started(plan.plan.advance if plan.plan is not None else None)
+        self._has_started = True
 
     def _by_spark(self, *, looks: bool) -> Outcome:
         rebuild = self._make(

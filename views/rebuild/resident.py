@@ -9,6 +9,9 @@ one another; a run of all or none waits for all of them.
 
 Whatever does not fit in ends this and is told: the next round is one of Spark's, from the stored
 states, and this begins anew behind it. Nothing is lost by that: the sinks know where they are.
+
+The rows of the tables are kept below the warehouse, round by round, so that a start goes on from
+there (`resume`) and needs no Spark either. What is kept is compared with the log, row by row.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -35,10 +39,12 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import SchemaPin
 from changelog.kafka.clients import KeptKafka
 from replay.base.config import OnBadRecord
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
+from replay.spark.files import uri_of
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import (
@@ -50,13 +56,16 @@ from views.generations.history import (
     GenerationHistory,
     unchanged_at,
 )
+from views.generations.served import MakeServed
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, TableReference, ViewSpec
 from views.rebuild.local.by_spark import BySpark
+from views.rebuild.local.kept import LocalTables, UnfitError, place_of, remove_of, stand_of
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import FEW, Related, Walk, check_classes, columns_of
-from views.rebuild.local.table import LocalTables, Record, Touched
+from views.rebuild.local.table import Record, Touched
+from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.delta import (
     Affected,
@@ -64,7 +73,6 @@ from views.rebuild.one_view.delta import (
     apply,
     delta_from_arrow,
     delta_from_spark,
-    forward_sinks,
     logged_keys,
     select_affected,
 )
@@ -72,8 +80,10 @@ from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
 from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import Plan, shown, warnings_of
+from views.rebuild.plan.plannable import Plannable
 from views.rebuild.result.report import Outcome, ViewResult
 from views.rebuild.sending.sending import Sending
+from views.rebuild.started import Serving, left_by, serving_of
 from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError
 from views.verify.compare.report import VerifyReport, verdict_of
@@ -115,8 +125,9 @@ class _View:
     # how its keys follow from rows, or why that cannot be told: then all rows are compared
     lineage: KeyLineage | Untraceable
     query: RowsQuery  # computes rows
-    # computes and renders what is not known to be the same here
-    spark: BySpark
+    # computes and renders what is not known to be the same here; None without a session
+    spark: BySpark | None
+    visible: VisibleChanges  # which changes of its tables it can see
     declared: Mapping[str, Any]  # what the history says of how it is made
     recorded_at: datetime  # when the history was last told of it
     whole: WholeView | None = field(default=None)  # its rows, where all are compared
@@ -159,6 +170,9 @@ class Resident:
         self._sending = Sending(confirm)
         self._whole: dict[str, str] = {}
         self._renders = False
+        # the round from which on some sink lacks rows, before the first round after a start
+        self._lacks_from: Position | None = None
+        self._has_proofs_to_begin = False
         self._made = self._useless = 0
         self._not_before = 0.0
 
@@ -167,7 +181,7 @@ class Resident:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop the kept states."""
+        """Drop the states; what is kept of them stays."""
         self.forget()
         self._local.__exit__()
         self.kafka.close()
@@ -203,7 +217,8 @@ class Resident:
         self._sending.end()
         self._held, self._proofs = None, None
         self._views = []
-        self._local.forget()
+        self._lacks_from, self._has_proofs_to_begin = None, False
+        self._local.close()
         self._entered.close()
 
     def begin(
@@ -245,49 +260,179 @@ class Resident:
             self.forget()
 
     def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], opened: OpenedLogs) -> None:
-        logs, schemas = opened.logs, opened.logs.schemas
-        columns: dict[TableName, dict[str, None]] = {}
+        logs, states = opened.logs, opened.states.states
+        columns: dict[TableName, list[str]] = {}
+        served = []
         for build in builds:
             with self._or_whole([build.spec.name]):
-                view = self._viewed(spark, build, opened.states, schemas)
-                looked_up: Mapping[TableName, Sequence[str]] = dict.fromkeys(view.spec.tables, ())
-                if isinstance(view.lineage, KeyLineage):
-                    check_classes(view.lineage, {t: schemas[t] for t in view.spec.tables})
-                    looked_up = columns_of(view.lineage)
-                self._views.append(view)
-                for table, names in looked_up.items():
-                    columns.setdefault(table, {}).update(dict.fromkeys(names))
+                serving = serving_of(build)
+                if isinstance(serving, str):
+                    raise UnknownValueError(serving)
+                served.append(serving)
+                named = {table: states[table].frame.columns for table in build.spec.tables}
+                keys = {table: states[table].key for table in build.spec.tables}
+                self._take(spark, serving, named, keys, logs.schemas, columns)
         if self._whole:
             return
+        place = self._make_place([serving.spec.name for serving in served])
+        self._local.begin(place)
         for table, names_of_table in columns.items():
             with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
                 records = opened.records(table)
-                self._local.fill(
-                    table, records, schemas[table], list(names_of_table), logs.position
-                )
+                schemas = logs.schemas[table]
+                self._local.fill(table, records, schemas, names_of_table, logs.position)
         for view in self._views:
             with self._or_whole([view.spec.name]):
                 self._want(view)
         if self._whole:
             return
         opened.recheck()
-        if self._settings.verify is not VerifyMode.NONE:
-            project = self._settings.project
-            proofs = ResidentStates(
-                project.kafka,
-                project.registry,
-                pins=opened.states.pins,
-                declared=opened.plan.logs,
-            )
-            self._proofs = self._entered.enter_context(proofs)
+        self._begin_proofs(opened.plan, opened.states.pins)
+        if self._proofs is not None:
             newest = Newest.of_plan(opened.plan)
             self._proofs.begin(
                 logs.record, list(columns), newest.captured, asked_ms=newest.asked_ms
             )
-        if not self._settings.together:
-            for view in self._views:
-                self._sending.begin(view.spec.name, view.generation, view.sinks, logs.position)
+        for serving in served:
+            self._begin_sending(serving, dict.fromkeys(serving.sinks, logs.position))
+        # What other captures and programs have logged is read from its start.
+        is_alone = len(logs.captured) == 1 and not logs.declared
+        can_be_here = not any(isinstance(view.query, BySpark) for view in self._views)
+        if place is not None and is_alone and can_be_here:
+            kept = {serving.spec.name: serving.kept() for serving in served}
+            self._local.keep(kept, logs.captured[0], logs.position)
         self._held = logs
+
+    def _make_place(self, names: Sequence[str]) -> Path | None:
+        """Return the file of these views, and remove those of followers of some of them."""
+        warehouse = uri_of(self._settings.warehouse)
+        try:
+            remove_of(warehouse, names)
+        except OSError as error:
+            log.warning("what an earlier follower has kept stays: %s", error)
+        return place_of(warehouse, names)
+
+    def _take(  # noqa: PLR0917 - what a view is made of
+        self,
+        spark: SparkSession | None,
+        serving: Serving,
+        named: Mapping[TableName, Sequence[str]],
+        keys: Mapping[TableName, Sequence[str]],
+        of_tables: Mapping[TableName, TopicSchemas],
+        columns: dict[TableName, list[str]],
+    ) -> _View:
+        """Take a view; adds to `columns` those by which rows of its tables have to be found.
+
+        `named`: the columns of its tables. `keys`: their keys.
+
+        Raises UnknownValueError: it cannot go forward here.
+        """
+        schemas = {table: of_tables[table] for table in serving.spec.tables}
+        view = self._viewed(spark, serving, named, keys, schemas)
+        looked_up: Mapping[TableName, Sequence[str]] = dict.fromkeys(view.spec.tables, ())
+        if isinstance(view.lineage, KeyLineage):
+            check_classes(view.lineage, schemas)
+            looked_up = columns_of(view.lineage)
+        self._views.append(view)
+        for table, names in looked_up.items():
+            known = columns.setdefault(table, [])
+            known += [name for name in names if name not in known]
+        return view
+
+    def _begin_proofs(self, plan: Plan, pins: Mapping[str, SchemaPin]) -> None:
+        if self._settings.verify is VerifyMode.NONE:
+            return
+        project = self._settings.project
+        proofs = ResidentStates(project.kafka, project.registry, pins=pins, declared=plan.logs)
+        self._proofs = self._entered.enter_context(proofs)
+
+    def _begin_sending(self, serving: Serving, positions: Mapping[str, Position]) -> None:
+        if not self._settings.together:
+            self._sending.begin(serving.spec.name, serving.generation, serving.sinks, positions)
+
+    def may_resume(self, specs: Sequence[ViewSpec]) -> bool:
+        """Tell whether something is kept that a follower of these views may go on from."""
+        return self._kept_path(specs) is not None
+
+    def _kept_path(self, specs: Sequence[ViewSpec]) -> Path | None:
+        if self._settings.verify not in {VerifyMode.CHANGED, VerifyMode.NONE}:
+            return None  # a start proves more than what changes
+        path = place_of(uri_of(self._settings.warehouse), [spec.name for spec in specs])
+        return path if path is not None and path.exists() else None
+
+    def resume(self, plan: Plannable, make_served: MakeServed, stages: Stages) -> bool:
+        """Go on from what an earlier follower of the same views has kept; tell whether that is so.
+
+        Where nothing is kept, or what is kept does not fit, the next round is Spark's, and keeps it
+        anew. Why it does not fit is told.
+
+        Raises ChangelogError: the log, the history or a sink does not answer.
+        """
+        path = self._kept_path(plan.specs)
+        if path is None or plan.plan is None:
+            return False
+        self.forget()
+        try:
+            with stages.stage("hold", "rows of the tables, as an earlier follower has kept them"):
+                self._resume(path, plan.plan, plan.specs, make_served)
+        except (UnfitError, UnknownValueError, VerdictError) as error:
+            log.warning("what an earlier follower has kept is not gone on from: %s", error)
+            self.forget()
+        except BaseException:
+            self.forget()
+            raise
+        return self.is_ready
+
+    def _resume(
+        self, path: Path, plan: Plan, specs: Sequence[ViewSpec], make_served: MakeServed
+    ) -> None:
+        if self._settings.on_bad_record is OnBadRecord.QUARANTINE or plan.stands:
+            raise UnfitError("what its views are made of is not read so")
+        kept = self._local.open(path)
+        if set(kept) != {spec.name for spec in specs}:
+            raise UnfitError("it is of other views")
+        columns: dict[TableName, list[str]] = {}
+        served = []
+        logged = {table: one.logged(one.reader_id) for table, one in plan.schemas.items()}
+        named = {table: [c.column for c in schema.columns] for table, schema in logged.items()}
+        keys = {table: schema.key for table, schema in logged.items()}
+        for spec in specs:
+            serving = left_by(spec, kept[spec.name], plan.schemas, self._settings, make_served)
+            served.append(serving)
+            self._take(None, serving, named, keys, plan.schemas, columns)
+        newest = self._local.adopt(plan.schemas, columns)
+        of_sinks: dict[str, dict[str, Position | None]] = {
+            serving.spec.name: {
+                name: self._local.lacks_from(
+                    serving.spec.tables, told, kept[serving.spec.name].sinks.get(name)
+                )
+                for name, told in serving.positions().items()
+            }
+            for serving in served
+        }
+        for view in self._views:
+            self._want(view)
+        lacking = {p for own in of_sinks.values() for p in own.values() if p is not None}
+        for position in lacking:
+            with self._local.as_before(position):
+                for view in self._views:
+                    if view.whole is not None and position in of_sinks[view.spec.name].values():
+                        view.whole.also(self._local.held)
+        self._lacks_from = min(lacking, default=None)
+        for name, of_view in of_sinks.items():
+            if lacked := [position for position in of_view.values() if position is not None]:
+                self._local.forget_sent(name, since=min(lacked))
+        topics = {table: plan.cut.topics[table] for table in columns}
+        schemas = {table: plan.schemas[table] for table in columns}
+        held = stand_of(newest.stand, topics, schemas, plan.cut.settings)
+        pins = {topic: schemas[table].pin for table, topic in topics.items()}
+        self._begin_proofs(plan, pins)
+        self._has_proofs_to_begin = self._proofs is not None
+        for serving in served:
+            at = of_sinks[serving.spec.name]
+            positions = {name: at[name] or newest.position for name in serving.sinks}
+            self._begin_sending(serving, positions)
+        self._held = HeldLogs(record=held.record, captured=(held,), declared={})
 
     def _want(self, view: _View) -> None:
         """Take note of the columns that a view may ask of whole tables, and of its rows."""
@@ -311,54 +456,49 @@ class Resident:
 
     @staticmethod
     def _viewed(
-        spark: SparkSession,
-        build: ViewBuild,
-        opened: States,
-        of_tables: Mapping[TableName, TopicSchemas],
+        spark: SparkSession | None,
+        serving: Serving,
+        named: Mapping[TableName, Sequence[str]],
+        keys: Mapping[TableName, Sequence[str]],
+        schemas: Mapping[TableName, TopicSchemas],
     ) -> _View:
-        spec = build.spec
-        sinks = forward_sinks(build.served, build.number)
-        if isinstance(sinks, str):
-            raise UnknownValueError(sinks)
+        spec = serving.spec
         if not isinstance(spec.source, SqlSource) or spec.views:
             raise UnknownValueError("it is no single query")
-        states = opened.states
-        lineage = trace(
-            spec.source,
-            spec.key,
-            {table: states[table].frame.columns for table in spec.tables},
-            {table: states[table].key for table in spec.tables},
-        )
-        schemas = {table: of_tables[table] for table in spec.tables}
+        own = {table: named[table] for table in spec.tables}
+        lineage = trace(spec.source, spec.key, own, {table: keys[table] for table in spec.tables})
         if chosen := [
             str(table) for table, table_schemas in schemas.items() if table_schemas.choices
         ]:
             raise UnknownValueError(f"values of {', '.join(chosen)} have another form in views")
-        assert build.schema is not None  # noqa: S101 - the round has looked
         # Of the extra [follow]: nothing but a follower imports it.
         from views.rebuild.local.engine import LocalQuery  # noqa: PLC0415
 
-        by_spark = BySpark(spark, spec.source, schemas)
-        query: RowsQuery = by_spark
+        by_spark = None if spark is None else BySpark(spark, spec.source, schemas)
+        query: RowsQuery
         try:
-            query = LocalQuery(spec.source, schemas, build.schema)
+            query = LocalQuery(spec.source, schemas, serving.schema)
         except UnknownValueError as error:
             if isinstance(lineage, Untraceable):
                 raise UnknownValueError(f"{lineage.why}, and not computed here: {error}") from error
+            if by_spark is None:
+                raise
             log.info('view "%s" is computed by Spark in each round: %s', spec.name, error)
+            query = by_spark
         return _View(
             spec=spec,
-            generation=build.number,
-            sinks=sinks,
-            schema=build.schema,
-            columns=build.columns,
+            generation=serving.generation,
+            sinks=serving.sinks,
+            schema=serving.schema,
+            columns=serving.columns,
             lineage=lineage,
             query=query,
             spark=by_spark,
-            declared={"definition": build.definition, "declaration": build.declaration},
-            recorded_at=build.recorded_at or datetime.now(UTC),
-            refused=build.refused,
-            rows=build.rows,
+            visible=VisibleChanges(query.used, schemas),
+            declared=serving.declared,
+            recorded_at=serving.recorded_at,
+            refused=serving.refused,
+            rows=serving.rows,
         )
 
     def round(self, newest: Newest, stages: Stages, *, looks: bool) -> Outcome:
@@ -387,7 +527,10 @@ class Resident:
             raise NotHereError(str(error)) from error
         self._held = step.logs
         self._made += 1
+        self._leave_out_sent()
         self._apply(stages)
+        self._lacks_from = None
+        self._note_kept()
         if looks:
             self._look(newest.record.frontier, stages)
         results = [self._result(view, step, started, stages) for view in self._views]
@@ -395,7 +538,12 @@ class Resident:
         return Outcome.of(results)
 
     def _prove_to(self, newest: Newest) -> None:
-        if self._proofs is not None:
+        if self._proofs is None:
+            return
+        if self._has_proofs_to_begin:
+            tables = list(self._local.held)
+            self._proofs.begin(newest.record, tables, newest.captured, asked_ms=newest.asked_ms)
+        else:
             self._proofs.advance(newest.record, newest.captured, asked_ms=newest.asked_ms)
 
     def _compare(self, step: Step) -> None:
@@ -406,17 +554,37 @@ class Resident:
         """
         if self._proofs is None:
             return
+        if self._has_proofs_to_begin:
+            self._compare_places()
+            self._has_proofs_to_begin = False
+            return
         for table, changed in step.changed.items():
             if (keys := self._proofs.touched(table)) != len(changed):
                 raise NotHereError(f"{table}: {len(changed)} keys were read, by the proof {keys}")
 
+    def _compare_places(self) -> None:
+        """Compare the record of each row with the one that the proof has read from the log.
+
+        An earlier process has read most of them.
+        """
+        assert self._proofs is not None  # noqa: S101 - the caller looked
+        for table, local in self._local.held.items():
+            if differing := self._proofs.differing(table, local.places()):
+                self._local.discard()
+                raise NotHereError(f"{table}: {differing:,} rows that were kept are not the log's")
+
     def _compute(self, step: Step) -> None:
         """Compute the changed rows of each view."""
-        touched = self._local.advance(step.changed, step.logs.position)
+        held = step.logs.captured[0] if self._local.is_kept else None
+        touched = self._local.advance(step.changed, step.logs.position, held)
+        if self._lacks_from is not None:
+            touched = {**touched, **self._local.since(self._lacks_from)}
         for view in self._views:
             view.delta, view.reports, view.error = None, {}, None
             if any(touched[table].is_any for table in view.spec.tables):
-                affected = self._affected(view, touched)
+                seen = view.visible.of({table: touched[table] for table in view.spec.tables})
+                is_seen = any(changes.is_any for changes in seen.values())
+                affected = self._affected(view, seen) if is_seen else None
                 is_any = affected is not None and (affected.keys.num_rows or affected.rows.num_rows)
                 # A delta of no key tells the sinks that they have all that was written.
                 view.delta = self._delta(view, affected) if affected and is_any else _nothing(view)
@@ -456,7 +624,7 @@ class Resident:
         except NotRenderedError as error:
             log.debug('view "%s" is rendered by Spark: %s', view.spec.name, error)
             self._renders = True  # from now on its session stays
-            if not view.spark.is_alive:
+            if view.spark is None or not view.spark.is_alive:
                 raise NotHereError(f'view "{view.spec.name}" is rendered by Spark') from error
         change = view.spark.change(affected.rows, affected.keys, view.schema)
         return delta_from_spark(change, view.schema, view.spec.key, view.sinks)
@@ -477,8 +645,21 @@ class Resident:
                 report = view.reports[CHANGES] = verify_view(request, self._proofs)
             if report.verified is not True:
                 log.warning("%s", report.render())
+                self._local.discard()
                 self._whole[view.spec.name] = "rows that were computed here are refuted"
                 raise NotHereError(f'rows of view "{view.spec.name}" are refuted')
+
+    def _leave_out_sent(self) -> None:
+        """Leave out the proved rows that the sinks were sent before, and have."""
+        for view in self._views:
+            if view.delta is None or not view.is_changed:
+                continue
+            try:
+                digests = view.delta.digests()
+            except (ValueError, OverflowError):
+                self._local.forget_sent(view.spec.name)
+                continue
+            view.delta = view.delta.only(self._local.unsent(view.spec.name, digests))
 
     def _require_here(self) -> None:
         """Raise where a sink has to be brought forward otherwise."""
@@ -501,6 +682,16 @@ class Resident:
                     self._note_reached(view)
         if any(view.error for view in self._views):
             self.forget_states()
+
+    def _note_kept(self) -> None:
+        """Leave out of the journal what all sinks have."""
+        if self._held is None:
+            return
+        position = self._held.position
+        reaches = [r for v in self._views for r in self._sending.reach(v.spec.name).values()]
+        if any(reach.is_left for reach in reaches):
+            self._local.discard()
+        self._local.reached(min([position, *(reach.position for reach in reaches)]))
 
     def _apply_together(self, position: Position) -> None:
         moving = [(view, view.delta) for view in self._views if view.delta is not None]

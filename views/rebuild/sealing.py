@@ -14,12 +14,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Self
 
 from changelog.contract.base.errors import ChangelogError
 from replay.spark.files import Files
 from replay.spark.session import is_started, session
 from replay.store.advancer import Advancer
+from replay.store.plan import Advance
 from views.base.config import RebuildSettings, VerifyMode
 from views.generations.lock import advancing
 from views.generations.place import LockPlace
@@ -33,6 +35,8 @@ log = logging.getLogger("changelog.views")
 EVERY_S = 180.0
 HOURLY_S = 3600.0
 """Where a session of Spark's has to be started for it."""
+_NOT_BEFORE_S = 600.0
+"""Of a start without Spark: what is due waits for so long."""
 
 
 class Sealer:
@@ -60,6 +64,14 @@ class Sealer:
     def is_running(self) -> bool:
         """Tell whether a run is under way."""
         return self._running is not None and not self._running.done()
+
+    def started(self, advance: Advance | None) -> None:
+        """Count from when the checkpoints were made: a start without Spark leaves them there."""
+        steps = [] if advance is None else advance.steps.values()
+        made = [step.checkpoint.at for step in steps if step.checkpoint and not step.needs_no_read]
+        if made:
+            age_s = (datetime.now(UTC) - min(made)).total_seconds()
+            self._sealed = time.monotonic() - min(age_s, HOURLY_S - _NOT_BEFORE_S)
 
     def beside(self) -> None:
         """Start a run if one is due and none is under way."""

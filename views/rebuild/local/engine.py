@@ -12,7 +12,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext
+from datafusion import ScalarUDF, SessionConfig, SessionContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -20,6 +20,7 @@ from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
+from views.rebuild.local.functions import function_of
 from views.rebuild.local.rows import reader_of, table_of
 from views.rebuild.local.table import Record
 from views.rebuild.plan.dialect import UnknownValueError, local_sql
@@ -73,6 +74,7 @@ class LocalQuery:
         }
         local = local_sql(rewritten(source, self._names), tables)
         self._text, self._lists = local.text, local.lists
+        self._functions = [function_of(name) for name in local.functions]
         # the columns of each place that it reads; without any there would be no rows to count
         self.used: Mapping[TableReference, Sequence[str]] = {
             place: local.used[name] or list(tables[name])[:1] for place, name in self._names.items()
@@ -92,7 +94,7 @@ class LocalQuery:
             if not isinstance(rows, pa.Table):
                 rows = table_of(self._readers[place], [record[1:4] for record in rows])
             tables[name] = rows
-        return self._typed(_answer(tables, self._text))
+        return self._typed(_answer(tables, self._text, self._functions))
 
     def _typed(self, result: pa.Table) -> pa.Table:
         """Cast the columns to the types of the view; what does not fit exactly is refused."""
@@ -108,9 +110,13 @@ class LocalQuery:
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
-def _answer(tables: Mapping[str, pa.Table], sql: str) -> pa.Table:
+def _answer(
+    tables: Mapping[str, pa.Table], sql: str, functions: Sequence[ScalarUDF] = ()
+) -> pa.Table:
     """Return the rows of a query over tables."""
     context = SessionContext(SessionConfig(_ONE_CORE))
+    for function in functions:
+        context.register_udf(function)
     for name, table in tables.items():
         context.register_record_batches(name, [table.to_batches() or [_empty(table)]])
     try:

@@ -1,31 +1,30 @@
 """The last record of each live key of one table, with indexes on the columns that joins use.
 
-A scratch database of SQLite holds them, below the folder for temporary files; it goes with the
-process. Nothing in it is the truth: it is filled from checkpoints and brought forward by their
-layers, and what is found in it is decoded, computed and proved like all else.
+A database of SQLite holds them: a scratch file, or one below the warehouse from which the next
+start goes on (`views.rebuild.local.kept`). Nothing in it is the truth: it is filled from
+checkpoints and brought forward by their layers, and what is found in it is decoded, computed and
+proved like all else.
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
-from typing import NamedTuple, Self
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.rows.relation import TableName
-from replay.base.failures import translated
-from replay.base.record_place import FetchedRecord
 from replay.decode.schemas import TopicSchemas
 from views.rebuild.local.join_values import JoinValues, Value
 from views.rebuild.local.rows import WholeRows
 
 _AT_ONCE = 10_000
+_SUM_BITS = 64
 
 
 class Record(NamedTuple):
@@ -51,38 +50,56 @@ class Touched:
         return bool(self.older or self.newer)
 
 
+def opened(path: Path | str) -> sqlite3.Connection:
+    """Open a database for local tables; a crash leaves nothing of a new one."""
+    database = sqlite3.connect(path, isolation_level=None)
+    database.executescript(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;"
+        "PRAGMA temp_store = MEMORY;"
+    )
+    return database
+
+
 class LocalTable:
-    """One table.
+    """One table, in a database that it may share with others.
+
+    `is_there`: whether the database has its rows already.
 
     Raises:
         UnknownValueError: one of them cannot be.
     """
 
     def __init__(
-        self, folder: str, name: str, schemas: TopicSchemas, columns: Sequence[str]
+        self,
+        database: sqlite3.Connection,
+        name: str,
+        schemas: TopicSchemas,
+        columns: Sequence[str],
+        *,
+        is_there: bool = False,
     ) -> None:
-        self.schemas, self.columns = schemas, tuple(columns)
+        self.schemas, self.name, self.columns = schemas, name, tuple(columns)
         self._values = JoinValues(schemas, columns)
-        self._database = sqlite3.connect(f"{folder}/{name}.sqlite", isolation_level=None)
-        self._database.executescript(
-            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;"
-            "PRAGMA temp_store = MEMORY; CREATE TEMP TABLE wanted (value);"
-        )
-        names = "".join(f", c{number}" for number in range(len(self.columns)))
-        self._database.execute(
-            "CREATE TABLE records (key BLOB PRIMARY KEY, value BLOB, partition INT, offset INT"
-            f"{names}) WITHOUT ROWID"
-        )
+        self._database = database
+        self._database.execute(f"CREATE TEMP TABLE wanted_{name} (value)")
+        if not is_there:
+            names = "".join(f", c{number}" for number in range(len(self.columns)))
+            self._database.execute(
+                f"CREATE TABLE {name} (key BLOB PRIMARY KEY, value BLOB, partition INT, offset INT"
+                f"{names}) WITHOUT ROWID"
+            )
         self.until = Position(0, Lsn(0), 0)
         """The first position whose changes are not in it."""
         self.count = 0
         """Of its rows."""
+        self.sum = 0
+        """Of all that it holds; tables that hold the same have the same one."""
         self._wanted: dict[str, None] = {}
         self._whole: WholeRows | None = None
         self._whole_columns: frozenset[str] = frozenset()
 
     def close(self) -> None:
-        """Close the database, and with it the table."""
+        """Close the database, and with it all of its tables."""
         self._database.close()
 
     def fill(self, records: Iterable[tuple[bytes, bytes, int, int]], position: Position) -> None:
@@ -93,9 +110,16 @@ class LocalTable:
         self._database.execute("BEGIN")
         self._put(Record(*record, self._values.of(record[1])) for record in records)
         for number in range(len(self.columns)):
-            self._database.execute(f"CREATE INDEX i{number} ON records (c{number})")
+            self._database.execute(f"CREATE INDEX {self.name}_{number} ON {self.name} (c{number})")
         self._database.execute("COMMIT")
-        ((self.count,),) = self._database.execute("SELECT count(*) FROM records")
+        self.take(position)
+
+    def take(self, position: Position) -> None:
+        """Take the rows that the database holds, which are those at a position."""
+        self.count = self.sum = 0
+        for record in self._found("true"):
+            self.count += 1
+            self.sum = _sum(self.sum, record, 1)
         self.until = position
 
     def advance(
@@ -114,17 +138,32 @@ class LocalTable:
             for key, value, partition, offset in records
             if value is not None
         ]
-        keys = [key for key, *_ in records]
-        self._database.execute("BEGIN")
-        self._want(keys)
-        older = list(self._found("key IN (SELECT value FROM wanted)"))
-        self._database.execute("DELETE FROM records WHERE key IN (SELECT value FROM wanted)")
+        older = tuple(self.of_keys(key for key, *_ in records))
+        self._database.execute(
+            f"DELETE FROM {self.name} WHERE key IN (SELECT value FROM wanted_{self.name})"
+        )
         self._put(newer)
-        self._database.execute("COMMIT")
         self.count += len(newer) - len(older)
+        for record in older:
+            self.sum = _sum(self.sum, record, -1)
+        for record in newer:
+            self.sum = _sum(self.sum, record, 1)
         if self._whole is not None:
             self._whole.advance(older, newer)
-        return Touched(tuple(older), tuple(newer))
+        return Touched(older, tuple(newer))
+
+    def record(self, key: bytes, value: bytes, partition: int, offset: int) -> Record:
+        """Return a record with its values of the columns that are looked up.
+
+        Raises UnknownValueError: it cannot be read.
+        """
+        return Record(key, value, partition, offset, self._values.of(value))
+
+    def places(self) -> pa.Table:
+        """Return partition and offset of the record of each row."""
+        rows = self._database.execute(f"SELECT partition, offset FROM {self.name}").fetchall()
+        columns = zip(*rows, strict=True) if rows else ((), ())
+        return pa.table([pa.array(c, pa.int64()) for c in columns], names=["partition", "offset"])
 
     def want(self, columns: Iterable[str]) -> None:
         """Take note of columns, in lower case, that may be asked for of all rows."""
@@ -138,27 +177,40 @@ class LocalTable:
         if self._whole is None or not self._whole_columns.issuperset(columns):
             self.want(columns)
             self._whole_columns = frozenset(self._wanted)
-            records = self._database.execute("SELECT value, partition, offset FROM records")
+            records = self._database.execute(f"SELECT value, partition, offset FROM {self.name}")
             self._whole = WholeRows(self.schemas, list(self._wanted), records)
         return self._whole.rows().select(columns)
 
     def value(self, key: bytes) -> bytes | None:
         """Return the value of a key's record, or None if there is none."""
-        row = self._database.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
+        query = f"SELECT value FROM {self.name} WHERE key = ?"
+        row = self._database.execute(query, (key,)).fetchone()
         return None if row is None else row[0]
+
+    def forget_whole(self) -> None:
+        """Decode all rows anew when they are asked for next: they were changed otherwise."""
+        self._whole = None
 
     def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
         """Return the rows with one of some values in a column, as they are now."""
         self._want(values)
         number = self.columns.index(column)
-        yield from self._found(f"c{number} IN (SELECT value FROM wanted)")
+        yield from self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
+
+    def of_keys(self, keys: Iterable[bytes]) -> Iterator[Record]:
+        """Return the rows of some keys, as they are now."""
+        self._want(keys)
+        yield from self._found(f"key IN (SELECT value FROM wanted_{self.name})")
 
     def _want(self, values: Iterable[Value]) -> None:
-        self._database.execute("DELETE FROM wanted")
-        self._database.executemany("INSERT INTO wanted VALUES (?)", ((value,) for value in values))
+        wanted = f"wanted_{self.name}"
+        self._database.execute(f"DELETE FROM {wanted}")
+        self._database.executemany(
+            f"INSERT INTO {wanted} VALUES (?)", ((value,) for value in values)
+        )
 
     def _found(self, condition: str) -> Iterator[Record]:
-        cursor = self._database.execute(f"SELECT * FROM records WHERE {condition}")
+        cursor = self._database.execute(f"SELECT * FROM {self.name} WHERE {condition}")
         while rows := cursor.fetchmany(_AT_ONCE):
             for row in rows:
                 yield Record._make((*row[:4], row[4:]))
@@ -166,72 +218,20 @@ class LocalTable:
     def _put(self, records: Iterable[Record]) -> None:
         marks = ", ".join("?" * (4 + len(self.columns)))
         self._database.executemany(
-            f"INSERT OR REPLACE INTO records VALUES ({marks})",
+            f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})",
             ((*record[:4], *record.values) for record in records),
         )
 
 
-log = logging.getLogger("changelog.views")
+def digest_of(record: Record) -> bytes:
+    """Return a digest of all that a record holds."""
+    key, value, partition, offset, values = record
+    head = b"%d %d %d %d " % (len(key), len(value), partition, offset)
+    # SQLite has numbers for booleans.
+    plain = [int(value) if isinstance(value, bool) else value for value in values]
+    text = repr(plain).encode("utf-8", "surrogatepass")
+    return blake2b(head + key + value + text, digest_size=_SUM_BITS // 8).digest()
 
 
-class LocalTables:
-    """Keeps tables between the rounds of a follower; a context manager."""
-
-    def __init__(self) -> None:
-        self._tables: dict[TableName, LocalTable] = {}
-        self._folder = TemporaryDirectory(prefix="changelog-follow-", ignore_cleanup_errors=True)
-        self._files = 0
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Forget all tables."""
-        self.forget()
-        self._folder.cleanup()
-
-    @property
-    def held(self) -> Mapping[TableName, LocalTable]:
-        """Return the tables."""
-        return self._tables
-
-    def forget(self) -> None:
-        """Forget all tables."""
-        for table in self._tables.values():
-            table.close()
-        self._tables = {}
-
-    def fill(
-        self,
-        table: TableName,
-        records: Iterable[FetchedRecord],
-        schemas: TopicSchemas,
-        columns: Sequence[str],
-        position: Position,
-    ) -> None:
-        """Fill a new local table.
-
-        `records`: those of its live keys. `columns`: by which rows are to be found. `position`: the
-        first that the records do not hold.
-
-        Raises UnknownValueError: it cannot be here.
-        """
-        self._files += 1
-        local_table = LocalTable(self._folder.name, f"table{self._files}", schemas, columns)
-        self._tables[table] = local_table
-        with translated():
-            live = ((k, v, p, o) for k, v, p, o in records if v is not None)
-            local_table.fill(live, position)
-
-    def advance(
-        self, changed: Mapping[TableName, Sequence[FetchedRecord]], position: Position
-    ) -> dict[TableName, Touched]:
-        """Apply the new records; returns the touched records of each table.
-
-        Raises UnknownValueError: a record cannot be read; the tables are of no use any more.
-        """
-        return {
-            table: self._tables[table].advance(records, position)
-            for table, records in changed.items()
-        }
+def _sum(before: int, record: Record, sign: int) -> int:
+    return (before + sign * int.from_bytes(digest_of(record))) % (1 << _SUM_BITS)

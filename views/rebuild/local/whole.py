@@ -28,6 +28,7 @@ class WholeView:
         self, query: LocalQuery, key: Sequence[str], tables: Mapping[TableName, LocalTable]
     ) -> None:
         self._query, self._key = query, key
+        self._earlier: list[pa.Table] = []
         self._rows = self._computed(tables)
         for name in key:
             kind = self._rows.schema.field(name).type
@@ -35,10 +36,15 @@ class WholeView:
                 raise UnknownValueError(f'rows are not compared here by "{name}", a {kind}')
         self._differing(self._rows)
 
+    def also(self, tables: Mapping[TableName, LocalTable]) -> None:
+        """Take note of rows that some sink still has: tables are here as they were at that time."""
+        self._earlier.append(self._computed(tables))
+
     def changed(self, tables: Mapping[TableName, LocalTable]) -> tuple[pa.Table, pa.Table]:
-        """Return its rows now, and the keys of all rows that changed."""
-        before, self._rows = self._rows, self._computed(tables)
-        return self._rows, self._differing(before)
+        """Return its rows now, and the keys of all rows that changed; some may come twice."""
+        earlier, self._earlier = [self._rows, *self._earlier], []
+        self._rows = self._computed(tables)
+        return self._rows, pa.concat_tables(map(self._differing, earlier))
 
     def _differing(self, before: pa.Table) -> pa.Table:
         return differing(before, self._rows, self._key)

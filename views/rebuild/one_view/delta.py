@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -49,6 +50,23 @@ class Delta:
     table: pa.Table
     schema: StructType  # of the view's columns
     key: tuple[str, ...]  # names of the key's columns
+
+    def digests(self) -> dict[str, bytes]:
+        """Return for each key a digest of its row, or of its absence.
+
+        Raises ValueError, OverflowError: a value has no form in Python.
+        """
+        columns = [_logged(self.table[name]) for name in (*self.schema.fieldNames(), GONE)]
+        rows = zip(*columns, strict=True)
+        return {
+            key: blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            for key, row in zip(self.table[KEY].to_pylist(), rows, strict=True)
+        }
+
+    def only(self, keys: Collection[str]) -> Delta:
+        """Return the delta of some of its keys."""
+        is_in = pc.is_in(self.table[KEY], value_set=pa.array(list(keys), pa.string()))
+        return replace(self, table=self.table.filter(is_in))
 
     def proof_request(self) -> SentRows:
         """Return the rows and keys that the verifier has to prove."""

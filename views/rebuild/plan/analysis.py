@@ -28,6 +28,7 @@ from views.project.lineage import NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.output import OutputColumn, outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, short_name
 from views.project.sql import rewritten
+from views.rebuild.plan.costs import Cost, costs_by_key, costs_of_all
 from views.rebuild.plan.dialect import UnknownValueError, local_sql
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.parts import annotated
@@ -85,6 +86,7 @@ class Follow:
     sent: str  # `keys`: those that changed; `differences` of all rows; `whole`: a new generation
     by_spark: str = ""  # why Spark has to compute it; empty where the follower does
     why: str = ""  # its changed keys alone are not enough
+    costs: tuple[Cost, ...] = ()  # of a changed row of each table
 
     def line(self) -> str:
         """Return it as a line for people."""
@@ -101,6 +103,7 @@ class Follow:
             "follow": self.sent,
             "follow_by_spark": self.by_spark or None,
             "follow_why": self.why or None,
+            "follow_costs": [cost.to_json() for cost in self.costs],
         }
 
 
@@ -131,12 +134,13 @@ class Analysis:
             f"proof: {proof}",
             f"a refresh computes {refresh}",
             self.follow.line(),
+            *(f"  {cost.line()}" for cost in self.follow.costs),
             *self.other_types,
         ]
 
     def line(self) -> str:
         """Return the analysis as one line."""
-        return "; ".join(self.lines())
+        return "; ".join(line for line in self.lines() if not line.startswith(" "))
 
     def words(self) -> tuple[str, str]:
         """Return proof and refresh as a word each, for a list."""
@@ -240,20 +244,32 @@ def _follow(
     schemas: Mapping[TableName, LoggedSchema],
 ) -> Follow:
     why = lineage.why if isinstance(lineage, Untraceable) else ""
+    by_spark = costs_of_all(spec.tables, "by Spark", {})
     if "delta" in spec.sinks:
-        return Follow("whole", "a Delta table takes all rows of a view")
+        return Follow("whole", "a Delta table takes all rows of a view", costs=by_spark)
     if spec.views or not all(schema.key for schema in schemas.values()):
-        return Follow("whole", why)
+        return Follow("whole", why, costs=by_spark)
     names = {place: f"place_{number}" for number, place in enumerate(source.references)}
     tables = {
         name: {column.column.lower(): column.type for column in schemas[place.table].columns}
         for place, name in names.items()
     }
+    keys = {table: schema.key for table, schema in schemas.items()}
     try:
-        local_sql(rewritten(source, names), tables)
+        local = local_sql(rewritten(source, names), tables)
     except UnknownValueError as error:
-        return Follow("whole", f"{why}, and {error}") if why else Follow("keys", str(error))
-    return Follow("differences", why=why) if why else Follow("keys")
+        if isinstance(lineage, Untraceable):
+            return Follow("whole", f"{why}, and {error}", costs=by_spark)
+        return Follow("keys", str(error), costs=costs_by_key(lineage, {}, keys))
+    used = {place: local.used[name] for place, name in names.items()}
+    if isinstance(lineage, Untraceable):
+        read: dict[TableName, list[str]] = {}
+        for place, columns in used.items():
+            known = read.setdefault(place.table, [])
+            known += [column for column in columns if column not in known]
+        costs = costs_of_all(spec.tables, "without Spark", read)
+        return Follow("differences", why=why, costs=costs)
+    return Follow("keys", costs=costs_by_key(lineage, used, keys))
 
 
 def _float_key(

@@ -8,9 +8,10 @@ proof, which goes by a third engine, before any reader sees it.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 import sqlglot
 from sqlglot import exp
@@ -43,6 +44,7 @@ _CLASSES = {
     exp.DataType.Type.TIMESTAMPNTZ: "clock",
 }
 """Values of one class compare, and are sorted, in both engines alike."""
+_CLOCKS = {exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMP}
 _NUMBER = "number"
 _NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
 _CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"}
@@ -52,6 +54,12 @@ _JOINS = {
     ("LEFT", "SEMI"), ("LEFT", "ANTI"),
 }  # fmt: skip
 _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
+_OVER = (*_RANKS, exp.Sum, exp.Count, exp.Min, exp.Max, exp.Lag, exp.Lead)
+_SPEC = {"kind", "start", "start_side", "end", "end_side"}
+_PARTS = {"YEAR", "MONTH", "DAY"}
+_QUOTIENT_ARGUMENTS = (5, 6)
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+_LONG = exp.DataType.Type.BIGINT
 _MOST_DIGITS = 38
 _INTEGERS = {
     exp.DataType.Type.TINYINT: 3,
@@ -99,6 +107,7 @@ _TAKEN = (
     exp.Star,
     exp.Cast,
     exp.DataType,
+    exp.DataTypeParam,
     exp.Filter,
     exp.PropertyEQ,
     exp.Struct,
@@ -125,6 +134,13 @@ _TAKEN = (
     exp.Window,
     exp.Order,
     exp.Ordered,
+    exp.WindowSpec,
+    exp.Lag,
+    exp.Lead,
+    exp.IntDiv,
+    exp.Extract,
+    exp.Var,
+    exp.Round,
     *_RANKS,
 )
 
@@ -147,6 +163,7 @@ class LocalSql:
     # of each table that it names, the columns that it reads, in lower case
     used: Mapping[str, Sequence[str]]
     lists: frozenset[int]  # places of the columns that hold a list which is never null
+    functions: tuple[str, ...]  # those of ours that it calls (`views.rebuild.local.functions`)
 
 
 def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> LocalSql:
@@ -175,6 +192,8 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         first = str(error).splitlines()[0]
         raise UnknownValueError(f"it is not understood here: {first}") from error
     sources = sources_of(query)
+    _fold_days(query)
+    _type_quotients(query)
     for node in query.walk():
         _check(node)
     outer = {id(_listed(selected.unalias())) for selected in query.selects}
@@ -190,9 +209,14 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         source = sources.get(id(column))
         if isinstance(source, exp.Table):
             used[source.name][column.name] = None
+    for cast in list(query.find_all(exp.TryCast)):
+        # The parser's word for CAST, which is an error where a value does not fit.
+        cast.replace(exp.Cast(this=cast.this, to=cast.to))
+    functions = _put_functions(query)
     _translate(query)
     text = query.sql(_DataFusionSql, comments=False)
-    return LocalSql(text, {name: tuple(names) for name, names in used.items()}, lists)
+    columns_used = {name: tuple(names) for name, names in used.items()}
+    return LocalSql(text, columns_used, lists, tuple(functions))
 
 
 def _listed(node: exp.Expr) -> exp.Expr:
@@ -221,8 +245,20 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "only IS NULL is taken"
         case exp.Literal() if not node.is_string and not _NUMBER_TEXT.fullmatch(node.name):
             return "only whole numbers, decimals and texts are taken"
-        case exp.Cast() if not _is_day(node):
+        case exp.Cast() if not (_is_day(node) or _is_exact_cast(node)):
             return "it is computed by Spark"
+        case exp.Anonymous() if _is_quotient(node):
+            return None
+        case exp.IntDiv() if not all(_is_whole(side) for side in (node.left, node.right)):
+            return "only whole numbers are taken"
+        case exp.Round() if not _is_plain_round(node):
+            return "only decimals, to a constant number of places, are taken"
+        case exp.Extract() if (
+            node.name.upper() not in _PARTS or _class_of(node.expression) != "date"
+        ):
+            return "only year, month and day of a date are taken"
+        case exp.Lag() | exp.Lead() if not _is_plain_shift(node):
+            return "only of numbers, texts, dates and moments, by a constant number of rows"
         case exp.Struct() if not all(isinstance(field, _FIELDS) for field in node.expressions):
             return "a field has no name"
         case exp.Count() if node.expressions:
@@ -262,7 +298,7 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
         case exp.SetOperation() if not _is_plain_union(node):
             return "its columns are of two kinds, or of one that engines compare otherwise"
         case exp.Window() if not _is_plain_window(node):
-            return "only row_number, rank and dense_rank OVER (PARTITION BY ... ORDER BY ...)"
+            return "only ranks, sums, counts, ends and neighbours, over frames of rows"
         case exp.Order() if not isinstance(node.parent, exp.Window):
             return "the order of rows is computed by Spark"
         case exp.Ordered() if _class_of(node.this) is None or node.args.get("with_fill"):
@@ -364,13 +400,179 @@ def _is_plain_union(node: exp.SetOperation) -> bool:
 
 
 def _is_plain_window(node: exp.Window) -> bool:
-    if not isinstance(node.this, _RANKS) or _others(
-        node, {"this", "partition_by", "order", "over"}
-    ):
+    expected = {"this", "partition_by", "order", "over", "spec"}
+    if not isinstance(node.this, _OVER) or _others(node, expected):
         return False
-    return node.args.get("order") is not None and None not in map(
-        _class_of, node.args.get("partition_by") or ()
+    if None in map(_class_of, node.args.get("partition_by") or ()):
+        return False
+    spec, is_ordered = node.args.get("spec"), node.args.get("order") is not None
+    if isinstance(node.this, (*_RANKS, exp.Lag, exp.Lead)):
+        return is_ordered and spec is None
+    return spec is None or (is_ordered and _is_plain_frame(spec))
+
+
+def _is_plain_frame(spec: exp.WindowSpec) -> bool:
+    """Tell whether a frame counts rows: of ranges of values engines have other ideas."""
+    ends = [spec.args.get("start"), spec.args.get("end")]
+    return (
+        spec.args.get("kind") == "ROWS"
+        and not _others(spec, _SPEC)
+        and all(
+            end in {"UNBOUNDED", "CURRENT ROW"}
+            or (isinstance(end, exp.Literal) and end.name.isdigit())
+            for end in ends
+        )
     )
+
+
+def _is_plain_shift(node: exp.Lag | exp.Lead) -> bool:
+    offset = node.args.get("offset")
+    return (
+        _class_of(node.this) is not None
+        and not _others(node, {"this", "offset"})
+        and (offset is None or (isinstance(offset, exp.Literal) and offset.name.isdigit()))
+    )
+
+
+def _is_whole(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Literal):
+        return not node.is_string and node.name.isdigit()
+    return node.type is not None and node.type.this in _INTEGERS
+
+
+def _is_exact_cast(node: exp.Cast) -> bool:
+    """Tell whether a cast of a number leaves it as it is, or is an error where it does not fit."""
+    target = node.to.this
+    if node.args.get("safe"):  # TRY_CAST: null where it does not fit
+        return False
+    if target in _INTEGERS:
+        return _is_whole(node.this)
+    if target != exp.DataType.Type.DECIMAL or node.args.get("format"):
+        return False
+    sizes, digits = _sizes_of(node.to), _decimal_of(node.this)
+    return sizes is not None and digits is not None and digits[1] <= sizes[1]
+
+
+def _is_plain_round(node: exp.Round) -> bool:
+    places = node.args.get("decimals")
+    is_constant = isinstance(places, exp.Literal) and places.name.isdigit()
+    return (
+        is_constant
+        and _decimal_of(node.this) is not None
+        and not _others(node, {"this", "decimals"})
+    )
+
+
+def _is_quotient(node: exp.Expr) -> bool:
+    if not isinstance(node, exp.Anonymous) or node.name.lower() != "quotient":
+        return False
+    one, other, *sizes = node.expressions
+    return (
+        len(node.expressions) in _QUOTIENT_ARGUMENTS
+        and all(isinstance(size, exp.Literal) and size.name.isdigit() for size in sizes)
+        and _classes(one, other) == {_NUMBER}
+    )
+
+
+def _sizes_of(kind: exp.DataType) -> tuple[int, int] | None:
+    sizes = [int(size.name) for size in kind.expressions]
+    return (sizes[0], sizes[1]) if len(sizes) == len("ps") else None
+
+
+def _type_quotients(query: exp.Query) -> None:
+    """Give quotients and rounded numbers their types, which only this project knows."""
+    for node in reversed(list(query.find_all(exp.Anonymous, exp.Round))):
+        if isinstance(node, exp.Round):
+            if _is_plain_round(node) and (digits := _decimal_of(node)) is not None:
+                node.type = exp.DataType.build(f"DECIMAL({digits[0]}, {digits[1]})")
+        elif node.name.lower() == "quotient" and len(node.expressions) in _QUOTIENT_ARGUMENTS:
+            sizes = [size.name for size in node.expressions[4:]]
+            node.type = exp.DataType.build(f"DECIMAL({36 + len(sizes)}, {sizes[-1]})")
+
+
+def _fold_days(query: exp.Query) -> None:
+    """Compute constant days that a date is compared with: `DATE '...' + INTERVAL '1' MONTH`.
+
+    PostgreSQL has a moment there, at midnight: a date is before it as it is before its day.
+    """
+    for compared in list(query.find_all(*_COMPARISONS)):
+        sides = list(compared.iter_expressions())
+        days = [_moved_day(side) for side in sides]
+        plain = [side for side, day in zip(sides, days, strict=True) if day is None]
+        if all(_class_of(side) == "date" for side in plain):
+            for side, day in zip(sides, days, strict=True):
+                if day is not None and not isinstance(side.unnest(), exp.Cast):
+                    side.replace(_typed_day(day))
+
+
+def _typed_day(day: date) -> exp.Expr:
+    cast = exp.cast(exp.Literal.string(day.isoformat()), "DATE")
+    cast.type = exp.DataType.build("DATE")
+    return cast
+
+
+def _moved_day(node: exp.Expr) -> date | None:
+    """Return a constant day, or one from which constant days, months or years lead on."""
+    node = node.unnest()
+    match node:
+        case exp.Cast() if _is_day(node):
+            return date.fromisoformat(node.this.name)
+        case exp.Cast() if node.to.this in _CLOCKS and _is_day(node.this.unnest()):
+            return _moved_day(node.this)
+        case exp.Add() | exp.Sub() if isinstance(step := node.right.unnest(), exp.Interval):
+            day, count = _moved_day(node.left), step.name
+            if day is None or not count.isdigit():
+                return None
+            return _stepped(day, int(count) * (-1 if isinstance(node, exp.Sub) else 1), step)
+        case _:
+            return None
+
+
+def _stepped(day: date, count: int, step: exp.Interval) -> date | None:
+    unit = str(step.args.get("unit")).upper().removesuffix("S")
+    try:
+        if unit == "DAY":
+            return day + timedelta(days=count)
+        months = {"MONTH": count, "YEAR": 12 * count}[unit]
+        year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+        last = monthrange(year, month + 1)[1]
+        return date(year, month + 1, min(day.day, last))
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _put_functions(query: exp.Query) -> list[str]:
+    """Put the functions of ours, those inside of others first; returns their names."""
+    names: dict[str, None] = {}
+    for node in reversed(list(query.find_all(exp.Anonymous, exp.Round, exp.Extract, exp.IntDiv))):
+        match node:
+            case exp.Anonymous() if _is_quotient(node):
+                one, other, *sizes = node.expressions
+                name = "_".join(["quotient", *(size.name for size in sizes)])
+                given = [_decimal_cast(one, sizes[0].name), _decimal_cast(other, sizes[1].name)]
+            case exp.Round():
+                digits = _decimal_of(node.this) or (0, 0)
+                name = f"rounded_{digits[1]}_{node.args['decimals'].name}"
+                given = [_decimal_cast(node.this, str(digits[1]))]
+            case exp.Extract():
+                name, given = f"{node.name.lower()}_of", [node.expression.copy()]
+            case exp.IntDiv():
+                kind = exp.DataType.build("BIGINT")
+                sides = [exp.Cast(this=side.copy(), to=kind) for side in (node.left, node.right)]
+                node.replace(
+                    exp.Paren(this=exp.Div(this=sides[0], expression=sides[1], typed=True))
+                )
+                continue
+            case _:
+                continue
+        names[name] = None
+        node.replace(exp.Anonymous(this=name, expressions=given))
+    return list(names)
+
+
+def _decimal_cast(node: exp.Expr, scale: str) -> exp.Expr:
+    kind = exp.DataType.build(f"DECIMAL({_MOST_DIGITS}, {scale})")
+    return exp.Cast(this=node.copy(), to=kind)
 
 
 def _of_average(node: exp.Avg) -> tuple[int, int] | None:
@@ -382,7 +584,9 @@ def _of_average(node: exp.Avg) -> tuple[int, int] | None:
     return None if digits is None or digits[0] + 5 > _MOST_DIGITS else digits
 
 
-def _decimal_of(node: exp.Expr) -> tuple[int, int] | None:
+def _decimal_of(  # noqa: C901, PLR0912 - one for each kind
+    node: exp.Expr,
+) -> tuple[int, int] | None:
     """Return digits and scale that Spark gives to a number, or None if they are unknown here."""
     digits: tuple[int, int] | None = None
     match node:
@@ -400,9 +604,64 @@ def _decimal_of(node: exp.Expr) -> tuple[int, int] | None:
             one, other = _decimal_of(node.left), _decimal_of(node.right)
             if one is not None and other is not None:
                 digits = _computed(node, one, other)
+        case exp.Count():
+            digits = _INTEGERS[_LONG], 0
+        case exp.Sum() if (inner := _decimal_of(node.this)) is not None:
+            is_whole = _is_whole(node.this)
+            digits = (_INTEGERS[_LONG], 0) if is_whole else _fitting(inner[0] + 10, inner[1])
+        case exp.Filter() | exp.Window():
+            digits = _decimal_of(node.this)
+        case exp.Cast() if node.to.this in _INTEGERS:
+            digits = _INTEGERS[node.to.this], 0
+        case exp.Cast() if node.to.this == exp.DataType.Type.DECIMAL:
+            digits = _sizes_of(node.to)
+        case exp.Anonymous() if _is_quotient(node):
+            sizes = [int(size.name) for size in node.expressions[4:]]
+            digits = 36 + len(sizes), sizes[-1]
+        case exp.Round() if _is_plain_round(node):
+            inner = _decimal_of(node.this) or (0, 0)
+            places = min(inner[1], int(node.args["decimals"].name))
+            digits = _fitting(inner[0] - inner[1] + 1 + places, places)
+        case exp.Case() | exp.Coalesce() | exp.If():
+            digits = _widest(_branches_of(node))
         case _:
             pass
     return digits if digits is not None and digits[0] <= _MOST_DIGITS else None
+
+
+def _fitting(precision: int, scale: int) -> tuple[int, int]:
+    return min(precision, _MOST_DIGITS), scale
+
+
+def _branches_of(node: exp.Expr) -> list[exp.Expr]:
+    """Return the values that an expression chooses from, but for null."""
+    match node:
+        case exp.Case():
+            found = [
+                *(branch.args["true"] for branch in node.args["ifs"]),
+                node.args.get("default"),
+            ]
+        case exp.If():
+            found = [node.args["true"], node.args.get("false")]
+        case _:
+            found = [node.this, *node.expressions]
+    return [one for one in found if one is not None and not isinstance(one, exp.Null)]
+
+
+def _widest(values: Sequence[exp.Expr]) -> tuple[int, int] | None:
+    """Return the digits of a number that is one of several."""
+    found = []
+    for value in values:
+        digits = _decimal_of(value)
+        if digits is None:
+            return None
+        # A whole number is an int here, whatever its digits.
+        is_int = isinstance(value, exp.Literal) and "." not in value.name
+        found.append((_INTEGERS[exp.DataType.Type.INT], 0) if is_int else digits)
+    if not found:
+        return None
+    scale = max(one[1] for one in found)
+    return _fitting(max(one[0] - one[1] for one in found) + scale, scale)
 
 
 def _computed(node: exp.Expr, one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

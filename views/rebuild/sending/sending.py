@@ -27,11 +27,15 @@ class Sending:
         self._senders: dict[str, dict[str, Sender]] = {}
 
     def begin(
-        self, view: str, generation: int, sinks: Mapping[str, ForwardSink], position: Position
+        self,
+        view: str,
+        generation: int,
+        sinks: Mapping[str, ForwardSink],
+        positions: Mapping[str, Position],
     ) -> None:
-        """Take a view, all of whose sinks are at a position."""
+        """Take a view, and the position that each of its sinks is at."""
         self._senders[view] = {
-            name: Sender(view, name, sink, generation, position, self._confirm)
+            name: Sender(view, name, sink, generation, positions[name], self._confirm)
             for name, sink in sinks.items()
         }
 

@@ -38,7 +38,13 @@ from views.verify.kept.judgement import (
 from views.verify.kept.rows import OWN_COLUMNS, TouchedRows
 from views.verify.log.registry import WriterSchemas
 from views.verify.log.states import FrontierTables, Taken
-from views.verify.log.tables import KEY_COLUMN, TableState, create_view
+from views.verify.log.tables import (
+    KEY_COLUMN,
+    OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    TableState,
+    create_view,
+)
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
 from views.verify.processes.stages import StageTimes
 from views.verify.records.read import topic_facts, topic_settings
@@ -192,6 +198,25 @@ class ResidentStates:
     def touched(self, table: TableName) -> int:
         """Return the number of keys of a table that changed on the way to the frontier."""
         return self._touched[table]
+
+    def differing(self, table: TableName, places: pa.Table) -> int:
+        """Return how many rows are made of a record that is only here, or only at other places.
+
+        `places`: partition and offset of the record of each row, as another reader has them.
+        """
+        here = (
+            f'SELECT {PARTITION_COLUMN}::BIGINT AS part, {OFFSET_COLUMN}::BIGINT AS "offset"'
+            f" FROM {quoted(self._tables[table].state.base)}"
+        )
+        there = 'SELECT "partition" AS part, "offset" FROM places'
+        self.database.register("places", places)
+        try:
+            query = (
+                f"SELECT count(*) FROM (({here} EXCEPT {there}) UNION ALL ({there} EXCEPT {here}))"
+            )
+            return int(self.database.execute(query).fetchall()[0][0])
+        finally:
+            self.database.unregister("places")
 
     def is_declared(self, table: TableName) -> bool:
         """Tell whether a table is the log of another program."""

@@ -47,6 +47,7 @@ def test_a_view_over_one_table_is_proved_and_refreshed_by_its_rows() -> None:
         "proof: every row",
         "a refresh computes the rows that changed",
         "--follow writes all rows anew, by Spark: a Delta table takes all rows of a view",
+        "  a changed row of things: all rows of the view, by Spark",
     ]
     assert found.to_json()["refresh"] == "rows"
 
@@ -75,6 +76,36 @@ def test_a_plan_says_how_a_follower_keeps_a_view_fresh(sql, sinks, sent, why) ->
     plan = look(sql, sinks=sinks)
     assert plan.follow.sent == plan.to_json()["follow"] == sent
     assert why in plan.lines()[2]
+
+
+@pytest.mark.parametrize(
+    ("sql", "costs"),
+    [
+        ("SELECT id, amount FROM things", ["things (id, amount): one key"]),
+        (
+            """SELECT t.id, count(p.id) AS n FROM things t
+            LEFT JOIN shop.parts p ON p.thing_id = t.id GROUP BY t.id""",
+            ["things (id): one key", "shop.parts (id, thing_id): one key of things by id"],
+        ),
+        (
+            "SELECT p.id, t.name FROM shop.parts p JOIN things t ON p.thing_id = t.id",
+            [
+                "shop.parts (id, thing_id): one key",
+                "things (name, id): the keys of shop.parts by thing_id",
+            ],
+        ),
+        ("SELECT id, upper(name) AS n FROM things", ["things: one key"]),
+        (
+            "SELECT n AS id, count(*) AS c FROM (SELECT count(id) AS n FROM things) t GROUP BY n",
+            ["things (id): all rows of the view, without Spark"],
+        ),
+    ],
+)
+def test_a_plan_says_what_a_changed_row_of_each_table_costs(sql, costs) -> None:
+    plan = look(sql, sinks="search")
+    told = [line.strip() for line in plan.lines() if line.startswith(" ")]
+    assert sorted(told) == sorted(f"a changed row of {cost}" for cost in costs)
+    assert [cost["table"] for cost in plan.to_json()["follow_costs"]]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from changelog.contract.rows.relation import TableName
 from replay.broker.topics import NewestFrontier
 from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
+from views.base.config import VerifyMode
 from views.base.sections import LockOn
 from views.generations.history import HistoryRow
 from views.generations.lock import Moving
@@ -116,6 +117,8 @@ class Settings:
     forward: bool = False
     looks: bool = False
     together: bool = False
+    verify: VerifyMode = VerifyMode.CHANGED
+    warehouse: str = "s3://nowhere"
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def sending(sinks, monkeypatch):
     made = Sending()
     for view, sink in sinks.items():
         like_a_sink: Any = sink
-        made.begin(view, 1, {"any": like_a_sink}, at(1))
+        made.begin(view, 1, {"any": like_a_sink}, {"any": at(1)})
     yield made
     for sink in sinks.values():
         sink.open.set()

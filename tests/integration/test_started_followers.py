@@ -1,0 +1,151 @@
+"""Followers that start: they go on from what an earlier one has kept, without Spark, or say why."""
+
+import logging
+import sqlite3
+
+import pytest
+
+from tests.support.shop import Shop, opened_shop
+from views.rebuild import resident
+from views.rebuild.local import kept
+from views.rebuild.local.kept import LocalTables
+from views.rebuild.rebuild import Rebuild
+
+GOES_ON = "goes on from what an earlier follower has kept, without Spark"
+AWAY = """UPDATE orders SET customer_id = 3 WHERE id = 7; DELETE FROM lines WHERE order_id = 9;
+INSERT INTO orders VALUES (901, 3, 12.50, NULL); UPDATE customers SET name = 'other' WHERE id = 5"""
+
+
+@pytest.fixture(scope="module")
+def shop(stack, spark, tmp_path_factory):
+    with opened_shop(stack, tmp_path_factory.mktemp("started") / "project") as made:
+        with made.followed():
+            pass
+        yield made
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    """Let no round be Spark's."""
+    monkeypatch.setattr(Rebuild, "run_locked", lambda *_: pytest.fail("Spark has made a round"))
+
+
+def file_of(shop: Shop):
+    (path,) = (shop.project.root / "warehouse" / kept.FOLDER).glob("*.sqlite")
+    return path
+
+
+def is_begun_by_spark(shop: Shop, caplog, why: str) -> None:
+    with caplog.at_level(logging.INFO, "changelog.views"), shop.followed() as follower:
+        shop.is_right()
+        assert follower.is_here
+    assert why in caplog.text
+    assert GOES_ON not in caplog.text
+    assert file_of(shop)
+
+
+def test_a_start_goes_on_without_spark(shop, no_spark, caplog):
+    shop.change(AWAY)
+    with caplog.at_level(logging.INFO, "changelog.views"), shop.followed() as follower:
+        assert GOES_ON in caplog.text
+        assert not follower.needs_spark
+        shop.is_right()
+        shop.change("UPDATE orders SET customer_id = 4, amount = 1 WHERE id BETWEEN 10 AND 14")
+        assert follower.round().error is None
+        shop.is_right()
+    with shop.followed():
+        shop.is_right()
+
+
+def killed(shop: Shop, monkeypatch, statements: str) -> None:
+    """Follow, and end behind the commit of the tables of a round, before a sink has its rows."""
+
+    class KilledError(BaseException):
+        pass
+
+    def dies(*_):
+        raise KilledError
+
+    with shop.followed() as follower, monkeypatch.context() as patched:
+        patched.setattr(resident.Resident, "_verify", dies)
+        shop.change(statements)
+        with pytest.raises(KilledError):
+            follower.round()
+
+
+MOVED = "UPDATE orders SET customer_id = customer_id % 20 + 1 WHERE id BETWEEN 21 AND 40"
+
+
+def test_rows_that_no_sink_was_sent_before_a_kill_are_sent_by_the_next(shop, no_spark, monkeypatch):
+    killed(shop, monkeypatch, MOVED)
+    shop.change(MOVED)  # what was in between is in no sink, and in the journal alone
+    killed(shop, monkeypatch, MOVED)
+    with shop.followed():
+        shop.is_right()
+
+
+def test_twin_without_the_journal_they_are_missing(shop, monkeypatch, caplog):
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTables, "lacks_from", lambda *_: None)
+        killed(shop, monkeypatch, "UPDATE orders SET amount = amount + 1 WHERE id = 50")
+        with shop.followed(), pytest.raises(AssertionError):
+            shop.is_right()
+    shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 50")  # which brings them
+    with shop.followed():
+        shop.is_right()
+
+
+def test_a_start_after_a_round_of_sparks_is_sparks(shop, caplog):
+    saved = file_of(shop).read_bytes()
+    with shop.followed() as follower:
+        shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 60")
+        assert follower.round().error is None
+    shop.is_right()
+    for side in ("-wal", "-shm"):
+        file_of(shop).with_name(file_of(shop).name + side).unlink(missing_ok=True)
+    file_of(shop).write_bytes(saved)
+    is_begun_by_spark(shop, caplog, "further than")
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE facts SET value = '0' WHERE name = 'version'", "it is of version 0"),
+        ("DELETE FROM table1 WHERE key = (SELECT min(key) FROM table1)", "are not those that"),
+        (
+            """UPDATE facts SET value = json_set(value, '$.' ||
+            (SELECT key FROM json_each(facts.value) LIMIT 1) || '.definition', 'other')
+            WHERE name = 'views'""",
+            "was another",
+        ),
+    ],
+)
+def test_what_is_damaged_or_of_something_else_is_said_and_made_again(shop, caplog, statement, why):
+    with sqlite3.connect(file_of(shop), isolation_level=None) as database:
+        database.executescript(statement)
+    database.close()
+    is_begun_by_spark(shop, caplog, why)
+    with shop.followed():
+        shop.is_right()
+
+
+def test_a_row_that_is_not_the_logs_is_found_by_the_proof(shop, caplog, monkeypatch):
+    """The sums are right, since the file was written so: only the log says otherwise."""
+    with monkeypatch.context() as patched:
+        advance = LocalTables.advance
+
+        def forgets(self, changed, position, held=None):
+            return advance(self, {table: [] for table in changed}, position, held)
+
+        patched.setattr(LocalTables, "advance", forgets)
+        with shop.followed() as follower:
+            shop.change("UPDATE orders SET amount = amount + 1 WHERE id = 70")
+            follower.round()
+    is_begun_by_spark(shop, caplog, "that were kept are not the log's")
+
+
+def test_a_file_that_cannot_be_a_database_is_made_again(shop, caplog):
+    for side in ("-wal", "-shm"):
+        file_of(shop).with_name(file_of(shop).name + side).unlink(missing_ok=True)
+    file_of(shop).write_bytes(b"nothing" * 1000)
+    is_begun_by_spark(shop, caplog, "the file is damaged")

@@ -1,0 +1,129 @@
+"""Functions that DataFusion has not, or has otherwise: exact ones, over columns of Arrow.
+
+They are asked for by names that say all that decides their types: `quotient_2_0_24` (see
+`views.project.quotients`), `rounded_4_2`, `year_of`. What has no exact answer raises, and the rows
+are left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import ScalarUDF, udf
+
+from views.rebuild.plan.dialect import UnknownValueError
+
+_DIGITS, _ROUNDED_DIGITS = 37, 38
+"""Digits of a quotient by itself, and rounded to some places."""
+_GROUP = 4
+_SIGNIFICANT = 16
+_PARTS = {"year_of": pc.year, "month_of": pc.month, "day_of": pc.day}
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""Of the years 1 to 9999, since 1970."""
+
+
+def function_of(name: str) -> ScalarUDF:
+    """Return the function of a name."""
+    if name in _PARTS:
+        return _made(name, partial(_part, _PARTS[name]), [pa.date32()], pa.int32())
+    kind, *sizes = name.split("_")
+    numbers = [int(size) for size in sizes]
+    if kind == "rounded":
+        scale, places = numbers
+        given, made = [pa.decimal128(38, scale)], pa.decimal128(38, min(scale, places))
+        return _made(name, partial(_each, partial(_rounded, scale, places), made), given, made)
+    scale, below, most, *rounded = numbers
+    made = pa.decimal128(_ROUNDED_DIGITS if rounded else _DIGITS, *(rounded or [most]))
+    given = [pa.decimal128(38, scale), pa.decimal128(38, below)]
+    divide = partial(quotient, scale, below, most, rounded[0] if rounded else None)
+    return _made(name, partial(_each, divide, made), given, made)
+
+
+def _made(
+    name: str, function: Callable[..., Any], given: list[pa.DataType], made: pa.DataType
+) -> ScalarUDF:
+    return udf(function, given, made, "immutable", name)
+
+
+def _each(function: Callable[..., Any], made: pa.DataType, *columns: pa.Array) -> pa.Array:
+    """Return the values of a function of unscaled numbers, of which none is null."""
+    rows = zip(*(_unscaled(column) for column in columns), strict=True)
+    return pa.array([None if None in row else function(*row) for row in rows], made)
+
+
+def _unscaled(column: pa.Array) -> Iterable[int | None]:
+    """Return decimals as whole numbers without their point: Python's arithmetic would round."""
+    for value in column.to_pylist():
+        yield None if value is None else int(format(value, "f").replace(".", ""))
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    return Decimal(f"{unscaled}E-{scale}")
+
+
+def _half_up(number: int, divisor: int) -> int:
+    """Divide whole numbers and round, halves away from zero."""
+    whole = (2 * abs(number) + abs(divisor)) // (2 * abs(divisor))
+    return whole if (number < 0) == (divisor < 0) else -whole
+
+
+def quotient(  # noqa: PLR0917 - as they stand in a call
+    scale: int, below: int, most: int, rounded: int | None, one: int, other: int
+) -> Decimal:
+    """Return PostgreSQL's quotient of two numbers, given without their points.
+
+    `scale`, `below`: their decimal places. `most`: those that the result may have. `rounded`: to
+    how many it is rounded, or None.
+
+    Raises UnknownValueError: it is divided by zero, or has more places.
+    """
+    if other == 0:
+        raise UnknownValueError("a number is divided by zero")
+    places = max(scale, below)
+    if one:
+        places = max(places, _SIGNIFICANT - _GROUP * _weight(one, scale, other, below))
+    if places > most:
+        if rounded is None:
+            raise UnknownValueError(f"a quotient has more than {most} decimal places")
+        return _decimal(0, rounded)
+    shift = places + below - scale
+    divided = _half_up(one * 10**shift, other)
+    if rounded is None:
+        return _decimal(divided, places)
+    if places > rounded:
+        divided, places = _half_up(divided, 10 ** (places - rounded)), rounded
+    return _decimal(divided, places)
+
+
+def _weight(one: int, scale: int, other: int, below: int) -> int:
+    """Return the place of a quotient's first group of four digits, as PostgreSQL guesses it."""
+    first, groups = _grouped(one, scale)
+    first_below, groups_below = _grouped(other, below)
+    shift = -(-scale // _GROUP) - -(-below // _GROUP)
+    return groups - groups_below - shift - (first <= first_below)
+
+
+def _grouped(unscaled: int, scale: int) -> tuple[int, int]:
+    """Return the first group of four digits of a number, and how many it has."""
+    digits = f"{abs(unscaled)}{'0' * (-scale % _GROUP)}"
+    groups = -(-len(digits) // _GROUP)
+    return int(digits[: len(digits) - _GROUP * (groups - 1)]), groups
+
+
+def _rounded(scale: int, places: int, value: int) -> Decimal:
+    if places >= scale:
+        return _decimal(value, scale)
+    return _decimal(_half_up(value, 10 ** (scale - places)), places)
+
+
+def _part(part: Callable[[pa.Array], pa.Array], days: pa.Array) -> pa.Array:
+    numbers = days.view(pa.int32())
+    ends = pc.min_max(numbers).as_py()
+    if ends["min"] is not None and not _FIRST_DAY <= ends["min"] <= ends["max"] <= _LAST_DAY:
+        raise UnknownValueError("a date is outside the years 1 to 9999")
+    return part(days).cast(pa.int32())
