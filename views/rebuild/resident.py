@@ -27,7 +27,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from changelog.contract.base.errors import (
@@ -59,6 +58,7 @@ from views.generations.history import (
 from views.generations.served import MakeServed
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, TableReference, ViewSpec
+from views.rebuild.local.arrow_types import arrow_schema
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.kept import LocalTables, UnfitError, place_of, remove_of, stand_of
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
@@ -146,7 +146,7 @@ class _View:
 
 def _nothing(view: _View) -> Delta:
     """Return a delta of no key."""
-    rows = to_arrow_schema(view.schema).empty_table()
+    rows = arrow_schema(view.schema).empty_table()
     keys = rows.select(list(view.spec.key))
     return delta_from_arrow(
         Affected(rows=rows, keys=keys, gone=keys), view.schema, view.spec.key, view.sinks
@@ -304,7 +304,7 @@ class Resident:
         self._held = logs
 
     def _make_place(self, names: Sequence[str]) -> Path | None:
-        """Return the file of these views, and remove those of followers of some of them."""
+        """Return the file of these views, and remove the files of followers of some of them."""
         warehouse = uri_of(self._settings.warehouse)
         try:
             remove_of(warehouse, names)
@@ -321,7 +321,7 @@ class Resident:
         of_tables: Mapping[TableName, TopicSchemas],
         columns: dict[TableName, list[str]],
     ) -> _View:
-        """Take a view; adds to `columns` those by which rows of its tables have to be found.
+        """Take a view; adds to `columns` the ones by which rows of its tables are found.
 
         `named`: the columns of its tables. `keys`: their keys.
 
@@ -335,8 +335,8 @@ class Resident:
             looked_up = columns_of(view.lineage)
         self._views.append(view)
         for table, names in looked_up.items():
-            known = columns.setdefault(table, [])
-            known += [name for name in names if name not in known]
+            looked_up_by = columns.setdefault(table, [])
+            looked_up_by += [name for name in names if name not in looked_up_by]
         return view
 
     def _begin_proofs(self, plan: Plan, pins: Mapping[str, SchemaPin]) -> None:
@@ -404,9 +404,9 @@ class Resident:
         of_sinks: dict[str, dict[str, Position | None]] = {
             serving.spec.name: {
                 name: self._local.lacks_from(
-                    serving.spec.tables, told, kept[serving.spec.name].sinks.get(name)
+                    serving.spec.tables, position, kept[serving.spec.name].sinks.get(name)
                 )
-                for name, told in serving.positions().items()
+                for name, position in serving.positions().items()
             }
             for serving in served
         }
@@ -424,7 +424,7 @@ class Resident:
                 self._local.forget_sent(name, since=min(lacked))
         topics = {table: plan.cut.topics[table] for table in columns}
         schemas = {table: plan.schemas[table] for table in columns}
-        held = stand_of(newest.stand, topics, schemas, plan.cut.settings)
+        stand = stand_of(newest.stand, topics, schemas, plan.cut.settings)
         pins = {topic: schemas[table].pin for table, topic in topics.items()}
         self._begin_proofs(plan, pins)
         self._has_proofs_to_begin = self._proofs is not None
@@ -432,7 +432,7 @@ class Resident:
             at = of_sinks[serving.spec.name]
             positions = {name: at[name] or newest.position for name in serving.sinks}
             self._begin_sending(serving, positions)
-        self._held = HeldLogs(record=held.record, captured=(held,), declared={})
+        self._held = HeldLogs(record=stand.record, captured=(stand,), declared={})
 
     def _want(self, view: _View) -> None:
         """Take note of the columns that a view may ask of whole tables, and of its rows."""
@@ -575,8 +575,8 @@ class Resident:
 
     def _compute(self, step: Step) -> None:
         """Compute the changed rows of each view."""
-        held = step.logs.captured[0] if self._local.is_kept else None
-        touched = self._local.advance(step.changed, step.logs.position, held)
+        stand = step.logs.captured[0] if self._local.is_kept else None
+        touched = self._local.advance(step.changed, step.logs.position, stand)
         if self._lacks_from is not None:
             touched = {**touched, **self._local.since(self._lacks_from)}
         for view in self._views:

@@ -68,9 +68,11 @@ class Sealer:
     def started(self, advance: Advance | None) -> None:
         """Count from when the checkpoints were made: a start without Spark leaves them there."""
         steps = [] if advance is None else advance.steps.values()
-        made = [step.checkpoint.at for step in steps if step.checkpoint and not step.needs_no_read]
-        if made:
-            age_s = (datetime.now(UTC) - min(made)).total_seconds()
+        moments = [
+            step.checkpoint.at for step in steps if step.checkpoint and not step.needs_no_read
+        ]
+        if moments:
+            age_s = (datetime.now(UTC) - min(moments)).total_seconds()
             self._sealed = time.monotonic() - min(age_s, HOURLY_S - _NOT_BEFORE_S)
 
     def beside(self) -> None:

@@ -46,7 +46,7 @@ class Serving:
     rows: int | None  # how many it has
 
     def kept(self) -> KeptView:
-        """Return what the next start has to know of it."""
+        """Return the facts of it that the next start needs."""
         positions = self.positions()
         return KeptView(
             generation=self.generation,

@@ -8,18 +8,16 @@ The proof of what is computed goes by DuckDB, so neither proves itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from datafusion import ScalarUDF, SessionConfig, SessionContext
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
+from views.rebuild.local.arrow_types import arrow_schema
 from views.rebuild.local.functions import function_of
 from views.rebuild.local.rows import reader_of, table_of
 from views.rebuild.local.table import Record
@@ -34,9 +32,6 @@ _ONE_CORE = {
     "datafusion.sql_parser.enable_ident_normalization": "false",
     "datafusion.sql_parser.parse_float_as_decimal": "true",
 }
-_ZONED = "timezone" in signature(to_arrow_schema).parameters
-_UTC: dict[str, Any] = {"timezone": "UTC"} if _ZONED else {}
-"""Of moments as Arrow has them; before Spark 4.2 they have it unasked."""
 
 
 class RowsQuery(Protocol):
@@ -82,7 +77,7 @@ class LocalQuery:
         self._readers = {
             place: reader_of(schemas[place.table], used) for place, used in self.used.items()
         }
-        self._schema = to_arrow_schema(schema, **_UTC)
+        self._schema = arrow_schema(schema)
         # What DataFusion does not know, or gives other types, is known before the first round.
         self.rows(dict.fromkeys(self._names, ()))
 

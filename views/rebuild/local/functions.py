@@ -35,25 +35,36 @@ def function_of(name: str) -> ScalarUDF:
     numbers = [int(size) for size in sizes]
     if kind == "rounded":
         scale, places = numbers
-        given, made = [pa.decimal128(38, scale)], pa.decimal128(38, min(scale, places))
-        return _made(name, partial(_each, partial(_rounded, scale, places), made), given, made)
+        parameter_types, result_type = (
+            [pa.decimal128(38, scale)],
+            pa.decimal128(38, min(scale, places)),
+        )
+        return _made(
+            name,
+            partial(_each, partial(_rounded, scale, places), result_type),
+            parameter_types,
+            result_type,
+        )
     scale, below, most, *rounded = numbers
-    made = pa.decimal128(_ROUNDED_DIGITS if rounded else _DIGITS, *(rounded or [most]))
-    given = [pa.decimal128(38, scale), pa.decimal128(38, below)]
+    result_type = pa.decimal128(_ROUNDED_DIGITS if rounded else _DIGITS, *(rounded or [most]))
+    parameter_types = [pa.decimal128(38, scale), pa.decimal128(38, below)]
     divide = partial(quotient, scale, below, most, rounded[0] if rounded else None)
-    return _made(name, partial(_each, divide, made), given, made)
+    return _made(name, partial(_each, divide, result_type), parameter_types, result_type)
 
 
 def _made(
-    name: str, function: Callable[..., Any], given: list[pa.DataType], made: pa.DataType
+    name: str,
+    function: Callable[..., Any],
+    parameter_types: list[pa.DataType],
+    result_type: pa.DataType,
 ) -> ScalarUDF:
-    return udf(function, given, made, "immutable", name)
+    return udf(function, parameter_types, result_type, "immutable", name)
 
 
-def _each(function: Callable[..., Any], made: pa.DataType, *columns: pa.Array) -> pa.Array:
+def _each(function: Callable[..., Any], result_type: pa.DataType, *columns: pa.Array) -> pa.Array:
     """Return the values of a function of unscaled numbers, of which none is null."""
     rows = zip(*(_unscaled(column) for column in columns), strict=True)
-    return pa.array([None if None in row else function(*row) for row in rows], made)
+    return pa.array([None if None in row else function(*row) for row in rows], result_type)
 
 
 def _unscaled(column: pa.Array) -> Iterable[int | None]:

@@ -45,7 +45,7 @@ _SIDES = ("", "-wal", "-shm", "-journal")
 
 
 class UnfitError(Exception):
-    """What is kept cannot be gone on from; the text says why."""
+    """A kept file cannot be gone on from; the text says why."""
 
 
 def place_of(warehouse: str, views: Iterable[str]) -> Path | None:
@@ -121,15 +121,15 @@ class KeptRound:
     stand: str  # of the logs, see `stand_of`
 
 
-def stand_text(held: Held) -> str:
+def stand_text(stand: Held) -> str:
     """Return the place of tables in their log as text."""
-    record = held.record
+    record = stand.record
     return json.dumps(
         {
             "frontier": record.frontier.to_json(),
             "offset": record.offset,
             "appended_ms": record.appended_ms,
-            "states": {topic: asdict(state) for topic, state in held.states.items()},
+            "states": {topic: asdict(state) for topic, state in stand.states.items()},
         }
     )
 
@@ -243,7 +243,7 @@ class LocalTables:
             live = ((k, v, p, o) for k, v, p, o in records if v is not None)
             local_table.fill(live, position)
 
-    def keep(self, views: Mapping[str, KeptView], held: Held, position: Position) -> None:
+    def keep(self, views: Mapping[str, KeptView], stand: Held, position: Position) -> None:
         """Keep the tables for the next start, and from now on each round."""
         assert self._database is not None  # noqa: S101 - the tables are filled
         database = self._database
@@ -268,7 +268,7 @@ class LocalTables:
         database.execute("BEGIN")
         self._number = 1
         self._touched = {local.name: str(position) for local in self._tables.values()}
-        self._put_round(position, stand_text(held), 0)
+        self._put_round(position, stand_text(stand), 0)
         rows = [(name, json.dumps(value)) for name, value in facts.items()]
         database.executemany("INSERT INTO facts VALUES (?, ?)", rows)
         database.execute("COMMIT")
@@ -278,11 +278,11 @@ class LocalTables:
         self,
         changed: Mapping[TableName, Sequence[FetchedRecord]],
         position: Position,
-        held: Held | None = None,
+        stand: Held | None = None,
     ) -> dict[TableName, Touched]:
         """Apply the new records; returns the touched records of each table.
 
-        `held`: their place in the log, where they are kept.
+        `stand`: their place in the log, where they are kept.
 
         Raises UnknownValueError: a record cannot be read; the tables are of no use any more.
         """
@@ -293,8 +293,8 @@ class LocalTables:
                 table: self._tables[table].advance(records, position)
                 for table, records in changed.items()
             }
-            if self._is_kept and held is not None:
-                self._note(changed, touched, position, stand_text(held))
+            if self._is_kept and stand is not None:
+                self._note(changed, touched, position, stand_text(stand))
         except BaseException:
             self._database.execute("ROLLBACK")
             raise
@@ -466,31 +466,31 @@ class LocalTables:
         return unsent
 
     def forget_sent(self, view: str, *, since: Position | None = None) -> None:
-        """Take it for unknown what the sinks of a view have got, at all or behind a round."""
+        """Forget which rows the sinks of a view were sent, at all or after a round."""
         assert self._database is not None  # noqa: S101 - the tables are filled
         number = -1 if since is None else self._number_at(since)
         self._database.execute("DELETE FROM sent WHERE view = ? AND number > ?", (view, number))
 
     def rounds(self) -> list[KeptRound]:
-        """Return the rounds that some sink may lack, behind the last one that none does."""
+        """Return the last round that all sinks have, and the rounds after it."""
         assert self._database is not None  # noqa: S101 - its caller looked
         rows = self._database.execute("SELECT number, position, stand FROM rounds ORDER BY number")
         return [KeptRound(number, Position.parse(text), stand) for number, text, stand in rows]
 
     def lacks_from(
-        self, tables: Iterable[TableName], told: Position | None, begun: str | None
+        self, tables: Iterable[TableName], position_of_sink: Position | None, begun: str | None
     ) -> Position | None:
         """Return the round from which on a sink lacks rows of some tables, or None for no rows.
 
-        `told`: the position that the sink tells of. `begun`: the one that it told of when the
-        tables were filled, as text.
+        `position_of_sink`: the position that the sink tells of. `begun`: the one of when the tables
+        were filled, as text.
 
         Raises UnfitError: what the sink lacks is not known.
         """
         assert self._database is not None  # noqa: S101 - the tables were adopted
         rounds = self.rounds()
-        position = told
-        if (None if told is None else str(told)) == begun:
+        position = position_of_sink
+        if (None if position is None else str(position)) == begun:
             position = Position.parse(_fact(self._database, "begun"))
         if position is None:
             raise UnfitError("a sink does not say how far it is")

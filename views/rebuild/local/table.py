@@ -115,7 +115,7 @@ class LocalTable:
         self.take(position)
 
     def take(self, position: Position) -> None:
-        """Take the rows that the database holds, which are those at a position."""
+        """Take the rows that the database has; they are the ones at a position."""
         self.count = self.sum = 0
         for record in self._found("true"):
             self.count += 1
@@ -188,7 +188,7 @@ class LocalTable:
         return None if row is None else row[0]
 
     def forget_whole(self) -> None:
-        """Decode all rows anew when they are asked for next: they were changed otherwise."""
+        """Decode all rows again when they are asked for next: the database has others."""
         self._whole = None
 
     def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
@@ -203,10 +203,10 @@ class LocalTable:
         yield from self._found(f"key IN (SELECT value FROM wanted_{self.name})")
 
     def _want(self, values: Iterable[Value]) -> None:
-        wanted = f"wanted_{self.name}"
-        self._database.execute(f"DELETE FROM {wanted}")
+        temporary = f"wanted_{self.name}"
+        self._database.execute(f"DELETE FROM {temporary}")
         self._database.executemany(
-            f"INSERT INTO {wanted} VALUES (?)", ((value,) for value in values)
+            f"INSERT INTO {temporary} VALUES (?)", ((value,) for value in values)
         )
 
     def _found(self, condition: str) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Changes of rows that a query can see: those of columns that it reads.
+"""Changes of rows that a query can see, in columns that it reads.
 
 An update of another column leaves all that a view makes of the row as it was.
 """
@@ -17,7 +17,7 @@ from views.rebuild.local.table import Record, Touched
 
 
 class VisibleChanges:
-    """Tells of the changes of some tables those that a query can see.
+    """Selects the changes of some tables that a query can see.
 
     `used`: the columns that it reads at each place, in lower case. `schemas`: of the tables.
     """

@@ -265,8 +265,8 @@ def _follow(
     if isinstance(lineage, Untraceable):
         read: dict[TableName, list[str]] = {}
         for place, columns in used.items():
-            known = read.setdefault(place.table, [])
-            known += [column for column in columns if column not in known]
+            columns_read = read.setdefault(place.table, [])
+            columns_read += [column for column in columns if column not in columns_read]
         costs = costs_of_all(spec.tables, "without Spark", read)
         return Follow("differences", why=why, costs=costs)
     return Follow("keys", costs=costs_by_key(lineage, used, keys))

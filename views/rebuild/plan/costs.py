@@ -15,7 +15,7 @@ _MANY_READ = 6
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a changed row of a table costs, at one place of a query."""
+    """The work that a changed row of a table makes, at one place of a query."""
 
     table: TableName  # which
     reads: tuple[str, ...]  # the columns whose change counts; none where any change does
@@ -58,17 +58,17 @@ def costs_by_key(
     """
     anchor = lineage.anchor
     ways = {} if anchor is None else _ways(lineage, anchor)
-    found = []
+    costs = []
     for place in lineage.names:
         lookups, is_one, here = list[tuple[TableName, str]](), True, place
         while here != anchor and here in ways:
             here, column = ways[here]
             lookups.append((here.table, column))
             is_one = is_one and tuple(keys[here.table]) == (column,)
-        found.append(
+        costs.append(
             Cost(place.table, tuple(used.get(place, ())), tuple(lookups), is_one and here == anchor)
         )
-    return tuple(found)
+    return tuple(costs)
 
 
 def costs_of_all(

@@ -542,20 +542,20 @@ def _stepped(day: date, count: int, step: exp.Interval) -> date | None:
 
 
 def _put_functions(query: exp.Query) -> list[str]:
-    """Put the functions of ours, those inside of others first; returns their names."""
+    """Put our own functions, inner calls first; returns their names."""
     names: dict[str, None] = {}
     for node in reversed(list(query.find_all(exp.Anonymous, exp.Round, exp.Extract, exp.IntDiv))):
         match node:
             case exp.Anonymous() if _is_quotient(node):
                 one, other, *sizes = node.expressions
                 name = "_".join(["quotient", *(size.name for size in sizes)])
-                given = [_decimal_cast(one, sizes[0].name), _decimal_cast(other, sizes[1].name)]
+                arguments = [_decimal_cast(one, sizes[0].name), _decimal_cast(other, sizes[1].name)]
             case exp.Round():
                 digits = _decimal_of(node.this) or (0, 0)
                 name = f"rounded_{digits[1]}_{node.args['decimals'].name}"
-                given = [_decimal_cast(node.this, str(digits[1]))]
+                arguments = [_decimal_cast(node.this, str(digits[1]))]
             case exp.Extract():
-                name, given = f"{node.name.lower()}_of", [node.expression.copy()]
+                name, arguments = f"{node.name.lower()}_of", [node.expression.copy()]
             case exp.IntDiv():
                 kind = exp.DataType.build("BIGINT")
                 sides = [exp.Cast(this=side.copy(), to=kind) for side in (node.left, node.right)]
@@ -566,7 +566,7 @@ def _put_functions(query: exp.Query) -> list[str]:
             case _:
                 continue
         names[name] = None
-        node.replace(exp.Anonymous(this=name, expressions=given))
+        node.replace(exp.Anonymous(this=name, expressions=arguments))
     return list(names)
 
 
@@ -637,31 +637,31 @@ def _branches_of(node: exp.Expr) -> list[exp.Expr]:
     """Return the values that an expression chooses from, but for null."""
     match node:
         case exp.Case():
-            found = [
+            values = [
                 *(branch.args["true"] for branch in node.args["ifs"]),
                 node.args.get("default"),
             ]
         case exp.If():
-            found = [node.args["true"], node.args.get("false")]
+            values = [node.args["true"], node.args.get("false")]
         case _:
-            found = [node.this, *node.expressions]
-    return [one for one in found if one is not None and not isinstance(one, exp.Null)]
+            values = [node.this, *node.expressions]
+    return [one for one in values if one is not None and not isinstance(one, exp.Null)]
 
 
 def _widest(values: Sequence[exp.Expr]) -> tuple[int, int] | None:
     """Return the digits of a number that is one of several."""
-    found = []
+    all_digits = []
     for value in values:
         digits = _decimal_of(value)
         if digits is None:
             return None
         # A whole number is an int here, whatever its digits.
         is_int = isinstance(value, exp.Literal) and "." not in value.name
-        found.append((_INTEGERS[exp.DataType.Type.INT], 0) if is_int else digits)
-    if not found:
+        all_digits.append((_INTEGERS[exp.DataType.Type.INT], 0) if is_int else digits)
+    if not all_digits:
         return None
-    scale = max(one[1] for one in found)
-    return _fitting(max(one[0] - one[1] for one in found) + scale, scale)
+    scale = max(one[1] for one in all_digits)
+    return _fitting(max(one[0] - one[1] for one in all_digits) + scale, scale)
 
 
 def _computed(node: exp.Expr, one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

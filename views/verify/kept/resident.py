@@ -200,7 +200,7 @@ class ResidentStates:
         return self._touched[table]
 
     def differing(self, table: TableName, places: pa.Table) -> int:
-        """Return how many rows are made of a record that is only here, or only at other places.
+        """Return the number of records that only this state has, or only another reader's.
 
         `places`: partition and offset of the record of each row, as another reader has them.
         """
