@@ -10,7 +10,7 @@ from views.rebuild import resident
 from views.rebuild.local import kept
 from views.rebuild.local.kept import LocalTables
 from views.rebuild.local.visible import VisibleChanges
-from views.rebuild.rebuild import Rebuild
+from views.rebuild.rebuild import RebuildRun
 
 GOES_ON = "goes on from what an earlier follower has kept, without Spark"
 AWAY = """UPDATE orders SET customer_id = 3 WHERE id = 7; DELETE FROM lines WHERE order_id = 9;
@@ -28,7 +28,7 @@ def shop(stack, spark, tmp_path_factory):
 @pytest.fixture
 def no_spark(monkeypatch):
     """Let no round be Spark's."""
-    monkeypatch.setattr(Rebuild, "run_locked", lambda *_: pytest.fail("Spark has made a round"))
+    monkeypatch.setattr(RebuildRun, "run_locked", lambda *_: pytest.fail("Spark has made a round"))
 
 
 def file_of(shop: Shop):

@@ -18,7 +18,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.base.config import RebuildSettings
-from views.generations.history import REFUTED, History
+from views.generations.history import REFUTED, GenerationHistory
 from views.generations.served import MakeServed
 from views.generations.succession import serving
 from views.project.definition import definition_of
@@ -110,7 +110,7 @@ def left_by(
     number = serving([*served.held_without_listing().values()])
     if number != kept.generation:
         raise UnfitError(f'another generation of view "{spec.name}" serves')
-    rows = History(settings.warehouse).rows([spec.name], generation=number)
+    rows = GenerationHistory(settings.warehouse).rows([spec.name], generation=number)
     if not rows or rows[-1].state == REFUTED:
         raise UnfitError(f'generation {number} of view "{spec.name}" is refuted, or not on record')
     sinks = forward_sinks(served, number)

@@ -32,7 +32,7 @@ from replay.base.failures import translated
 from replay.base.record_place import FetchedRecord
 from replay.broker.topic_state import TopicState
 from replay.decode.schemas import TopicSchemas
-from replay.store.increment import Held
+from replay.store.increment import HeldTables
 from views.rebuild.local.table import LocalTable, Record, Touched, digest_of, opened
 
 FOLDER = "_followed"
@@ -121,7 +121,7 @@ class KeptRound:
     stand: str  # of the logs, see `stand_of`
 
 
-def stand_text(stand: Held) -> str:
+def stand_text(stand: HeldTables) -> str:
     """Return the place of tables in their log as text."""
     record = stand.record
     return json.dumps(
@@ -139,7 +139,7 @@ def stand_of(
     topics: Mapping[TableName, str],
     schemas: Mapping[TableName, TopicSchemas],
     settings: ReplaySettings,
-) -> Held:
+) -> HeldTables:
     """Return the place of tables in their log.
 
     Raises UnfitError: the text does not say it.
@@ -152,7 +152,9 @@ def stand_of(
         states = {topic: _state_of(state) for topic, state in raw["states"].items()}
     except (ValueError, KeyError, TypeError, CorruptRecordError) as error:
         raise UnfitError(f"its place in the log is not readable: {error!r}") from error
-    return Held(record=record, topics=topics, schemas=schemas, states=states, settings=settings)
+    return HeldTables(
+        record=record, topics=topics, schemas=schemas, states=states, settings=settings
+    )
 
 
 def _state_of(raw: Mapping[str, Any]) -> TopicState:
@@ -243,7 +245,7 @@ class LocalTables:
             live = ((k, v, p, o) for k, v, p, o in records if v is not None)
             local_table.fill(live, position)
 
-    def keep(self, views: Mapping[str, KeptView], stand: Held, position: Position) -> None:
+    def keep(self, views: Mapping[str, KeptView], stand: HeldTables, position: Position) -> None:
         """Keep the tables for the next start, and from now on each round."""
         assert self._database is not None  # noqa: S101 - the tables are filled
         database = self._database
@@ -278,7 +280,7 @@ class LocalTables:
         self,
         changed: Mapping[TableName, Sequence[FetchedRecord]],
         position: Position,
-        stand: Held | None = None,
+        stand: HeldTables | None = None,
     ) -> dict[TableName, Touched]:
         """Apply the new records; returns the touched records of each table.
 

@@ -12,7 +12,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, value_schema
 from replay.base.config import ReplaySettings
 from replay.decode.schemas import TopicSchemas
-from replay.store.increment import Held
+from replay.store.increment import HeldTables
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.unit.replay.states import IDLE, RECORD
 from views.rebuild.local.kept import (
@@ -29,7 +29,7 @@ THINGS = TableName("public", "things")
 RELATION = make_relation({"id": INTEGER, "name": TEXT}, key=("id",))
 SCHEMAS = TopicSchemas("things", 7, {8: value_schema(RELATION)}, 8, key=key_schema(RELATION))
 CODEC = RowCodec(RELATION, key_schema_id=7, value_schema_id=8)
-HELD = Held(
+HELD = HeldTables(
     record=RECORD, topics={THINGS: "things"}, schemas={THINGS: SCHEMAS}, states={"things": IDLE}
 )
 VIEW = KeptView(
@@ -49,7 +49,7 @@ def record(key: int, name: str | None, offset: int):
     return raw, value, 0, offset
 
 
-def held(number: int) -> Held:
+def held(number: int) -> HeldTables:
     frontier = replace(RECORD.frontier, lsn=Lsn(1000 + number))
     return replace(HELD, record=replace(RECORD, frontier=frontier))
 
