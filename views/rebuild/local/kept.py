@@ -506,7 +506,7 @@ class LocalTables:
         return position
 
     def since(self, position: Position) -> dict[TableName, Touched]:
-        """Return the touched records of each table behind a round.
+        """Return the touched records of each table after a round.
 
         What a key has held in between counts as older, too: some sink may show it.
         """
