@@ -362,8 +362,10 @@ class Follower:
         """Go on, once, from what an earlier follower has kept, where that fits."""
         if self._has_started or not self._resident.may_resume(self._specs):
             return
-        plan = plannable(self._specs, self._settings)
-        if not plan.failed and self._resident.resume(plan, self._make_served, self._stages()):
+        stages = self._stages()
+        with stages.stage("plan", "frontier and verdict"):
+            plan = plannable(self._specs, self._settings)
+        if not plan.failed and self._resident.resume(plan, self._make_served, stages):
             log.info("goes on from what an earlier follower has kept, without Spark")
             self._sealer.started(plan.plan.advance if plan.plan is not None else None)
         self._has_started = True

@@ -170,8 +170,8 @@ class Resident:
         self._sending = Sending(confirm)
         self._whole: dict[str, str] = {}
         self._renders = False
-        # the round from which on some sink lacks rows, before the first round after a start
-        self._lacks_from: Position | None = None
+        # by view the round from which on some sink lacks rows, before the first one after a start
+        self._lacks_from: dict[str, Position] = {}
         self._has_proofs_to_begin = False
         self._made = self._useless = 0
         self._not_before = 0.0
@@ -217,7 +217,7 @@ class Resident:
         self._sending.end()
         self._held, self._proofs = None, None
         self._views = []
-        self._lacks_from, self._has_proofs_to_begin = None, False
+        self._lacks_from, self._has_proofs_to_begin = {}, False
         self._local.close()
         self._entered.close()
 
@@ -418,9 +418,9 @@ class Resident:
                 for view in self._views:
                     if view.whole is not None and position in of_sinks[view.spec.name].values():
                         view.whole.also(self._local.held)
-        self._lacks_from = min(lacking, default=None)
         for name, of_view in of_sinks.items():
             if lacked := [position for position in of_view.values() if position is not None]:
+                self._lacks_from[name] = min(lacked)
                 self._local.forget_sent(name, since=min(lacked))
         topics = {table: plan.cut.topics[table] for table in columns}
         schemas = {table: plan.schemas[table] for table in columns}
@@ -529,7 +529,7 @@ class Resident:
         self._made += 1
         self._leave_out_sent()
         self._apply(stages)
-        self._lacks_from = None
+        self._lacks_from = {}
         self._note_kept()
         if looks:
             self._look(newest.record.frontier, stages)
@@ -577,10 +577,12 @@ class Resident:
         """Compute the changed rows of each view."""
         stand = step.logs.captured[0] if self._local.is_kept else None
         touched = self._local.advance(step.changed, step.logs.position, stand)
-        if self._lacks_from is not None:
-            touched = {**touched, **self._local.since(self._lacks_from)}
+        since = {p: self._local.since(p) for p in set(self._lacks_from.values())}
+        of_step = touched
         for view in self._views:
             view.delta, view.reports, view.error = None, {}, None
+            lacked = self._lacks_from.get(view.spec.name)
+            touched = of_step if lacked is None else {**of_step, **since[lacked]}
             if any(touched[table].is_any for table in view.spec.tables):
                 seen = view.visible.of({table: touched[table] for table in view.spec.tables})
                 is_seen = any(changes.is_any for changes in seen.values())
