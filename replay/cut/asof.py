@@ -1,13 +1,13 @@
-"""Choose the frontier meant by "as of then", and list the alternatives. Pure.
+"""Choose the frontier for a moment ("as of"), and list the alternatives. Pure.
 
-A state is exact at a frontier and nowhere between two: a record before a later frontier's ends may
-carry a value from after the moment that was asked for (`changelog.capture.state.progress` holds
-frontiers for that reason). So what is asked for is answered by the newest frontier at or before it,
-and only where it is certain that there was no newer one: the frontier topic is compacted too.
+A state is exact only at a frontier, not between two: a record before a later frontier's ends may
+have a value from after the requested moment (`changelog.capture.state.progress` delays frontiers
+for that reason). So the answer is the newest frontier at or before the moment, and only if it is
+certain that there was no newer one, because the frontier topic is compacted too.
 
-Two neighbours on the topic are neighbours for certain while the later one is younger than the
-topic's `min.compaction.lag.ms`: no record of that age has removed anything. Where they are older,
-frontiers between them may be gone; that changes nothing if no record was written between the two.
+Two neighbours on the topic are certain to be neighbours while the later one is younger than the
+topic's `min.compaction.lag.ms`: a record of that age has removed nothing. Between older ones,
+frontiers may be gone; that changes nothing if no record was written between the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The moment asked for: an LSN or a time."""
+    """A requested moment: an LSN or a time."""
 
     text: str  # as it was written
     lsn: Lsn | None = None  # the LSN, or None for a time
@@ -34,7 +34,7 @@ class AsOf:
     epoch: int | None = None  # of the LSN, or None for the newest
 
     def reaches(self, frontier: Frontier, epoch: int) -> bool:
-        """Return whether a frontier is at or before this moment; `epoch` is the newest one."""
+        """Tell whether a frontier is at or before this moment; `epoch` is the newest one."""
         if self.lsn is not None:
             return frontier.epoch == (self.epoch or epoch) and frontier.lsn <= self.lsn
         return self.ts_us is not None and frontier.ts_us <= self.ts_us

@@ -1,8 +1,8 @@
-"""Makes the cut of a replay, and checks afterwards that it still holds. Needs no Spark.
+"""Make the cut of a replay, and check afterwards that the read was exact. Needs no Spark.
 
-The topics are asked how they stand, and the verdict says whether a read up to the frontier can be
-exact. Afterwards, and while it goes on, the same is asked again: nothing that the exactness rests
-on has moved, and the deadline has not passed.
+The brokers describe the topics, and the verdict says whether a read up to the frontier can be
+exact. During the read and after it the same is checked again: topics, settings and leaders are
+unchanged, and the deadline has not passed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from replay.verdict.verdict import Verdict, judge
 from replay.verdict.watch import LOOK_S
 
 _LEADER_WAIT_S = 3.0
+"""How long a new leader may report too small an end (KIP-207) before that counts as a loss."""
+
 _POLL_S = 0.05
 
 
@@ -34,9 +36,9 @@ _POLL_S = 0.05
 class BrokerFacts:
     """The broker's answers about some topics."""
 
-    states: Mapping[str, TopicState]  # how each stands
+    states: Mapping[str, TopicState]  # the state of each topic
     after_ends: Mapping[str, AfterEnds]  # the first records after a frontier's ends
-    asked_ms: int  # our clock before it was asked
+    asked_ms: int  # our clock before the request
 
     def times(
         self,
@@ -46,10 +48,10 @@ class BrokerFacts:
         started_ms: int | None = None,
         estimate_ms: int | None = None,
     ) -> limits.VerdictTimes:
-        """Return the moments that a verdict on it counts by.
+        """Return the moments by which a verdict judges these facts.
 
-        `started_ms`: when the scan began; that it begins now when left out. `estimate_ms`: how long
-        it may take; None when not known.
+        `started_ms`: when the scan began; now if left out. `estimate_ms`: the expected duration of
+        the scan, or None if it is not known.
         """
         return limits.VerdictTimes(
             started_ms=self.asked_ms if started_ms is None else started_ms,
@@ -66,13 +68,13 @@ class Cut:
 
     record: FrontierRecord  # the frontier
     topics: Mapping[TableName, str]  # the topic of each table
-    states: Mapping[str, TopicState]  # how each topic stood when the cut was made
+    states: Mapping[str, TopicState]  # the state of each topic when the cut was made
     verdict: Verdict  # whether a read that starts now is exact
     started_ms: int  # when the cut was made, by our clock
-    settings: ReplaySettings  # how careful the verdict is
-    # the frontier of a state that the read goes on from; None for one from the start
+    settings: ReplaySettings  # the caution of the verdict
+    # the frontier of the stored state that the read continues, or None to read from the start
     resumed: FrontierRecord | None = None
-    # about how many records each topic has up to the frontier, where it was sampled
+    # the density of records of each topic that was sampled
     densities: Mapping[str, Density] = field(default_factory=dict)
 
     @property
@@ -101,12 +103,11 @@ def make_cut(
     sample: bool = False,
     steps: Steps = UNSEEN,
 ) -> Cut:
-    """Make the cut at a frontier: ask the broker about the topics of `tables`, and judge.
+    """Make the cut at a frontier: ask the brokers about the topics of `tables`, and judge.
 
-    `tables`: what is to be read. `resumed`: the frontier of a state that the read goes on from:
-    judges whether what came after it brings that state to this frontier. `sample`: whether to read
-    some records, for a better estimate of how many there are. `steps`: counts the topics that are
-    asked for, and the places where records are read.
+    `tables`: the tables to read. `resumed`: the frontier of a stored state that the read continues;
+    then the verdict is on the records after it. `sample`: whether to read some records, for a
+    better estimate of their number. `steps`: counts the topics and the places that are sampled.
 
     Raises ConfigurationError: a table is not part of the frontier; UnavailableLogError: the brokers
     do not answer, or a transaction is open before the ends.
@@ -145,11 +146,10 @@ def make_cut(
 def broker_facts(
     kafka: KafkaConnection, frontier: Frontier, topics: Iterable[str], clock: Clock = clock_ms
 ) -> BrokerFacts:
-    """Ask the broker for the state of topics, and for the first records after a frontier's ends.
+    """Ask the brokers for the state of topics, and for the first records after a frontier's ends.
 
-    Asks again for up to three seconds while a partition ends before the frontier does: a leader
-    that has just taken over may report an end before what was acknowledged (KIP-207), which the
-    verdict would call a loss.
+    Asks again for up to three seconds while a partition ends before the frontier does: a new leader
+    may report too small an end at first (KIP-207), which the verdict would call a loss.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -175,7 +175,7 @@ def recheck(cut: Cut, kafka: KafkaConnection, clock: Clock = clock_ms) -> int:
     """Check that a read that began with the cut is exact up to now.
 
     Returns:
-        For how many milliseconds it stays so, as far as is known now.
+        For how many milliseconds the read stays exact, by what is known now.
 
     Raises:
         LogMovedError: a topic or its settings changed, or a leader moved.
@@ -204,10 +204,10 @@ def check_still_exact(
 ) -> int:
     """Check that a read is exact up to now, by the same judgement as at its start.
 
-    `judge_facts`: gives the verdict on the broker's facts at a moment of our clock.
+    `judge_facts`: returns the verdict on the brokers' facts at a moment of our clock.
 
     Returns:
-        For how many milliseconds it stays so, as far as is known now.
+        For how many milliseconds the read stays exact, by what is known now.
 
     Raises:
         LogMovedError: a topic or its settings changed, or a leader moved.
@@ -224,9 +224,9 @@ def check_still_exact(
     after_ends = read_after_ends(kafka, cut.record.frontier, states)
     facts, now_ms = BrokerFacts(states=states, after_ends=after_ends, asked_ms=asked_ms), clock()
     again = judge_facts(facts, now_ms)
-    # The read is exact while either deadline holds. The first counts from the start of the scan
-    # for a partition without records after its end then; the second counts from now for one that
-    # is still without.
+    # The read is exact while either deadline holds. The first one counts from the start of the
+    # scan. The second one counts from now, which is later for a partition that still has no record
+    # after the frontier's end.
     if cut.verdict.is_late(now_ms):
         again.require()
     if cut.verdict.deadline_ms is None and again.deadline_ms is None:
@@ -256,9 +256,9 @@ def estimated(
     sample: bool,
     steps: Steps = UNSEEN,
 ) -> tuple[dict[str, Density], int]:
-    """Return the densities of the topics, where they are sampled, and how long a read may take, ms.
+    """Return the sampled densities of the topics, and the expected milliseconds of a read.
 
-    `steps` counts the places where records are read.
+    `steps` counts the places that are sampled.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """

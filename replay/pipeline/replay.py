@@ -1,9 +1,9 @@
 """The pipeline: cut -> read -> fold -> decode -> state, and the check afterwards.
 
 Nothing is read until an action runs on a state's frame. The verdict of the cut says whether the
-read can be exact; `Replay.recheck` after it says whether it was: nothing that the exactness rests
-on has moved, and the deadline has not passed. `Replay.watched` asks the same while a read goes on
-and ends one that cannot be exact any more.
+read can be exact. `Replay.recheck` after the read says whether it was: topics, settings and leaders
+are unchanged, and the deadline has not passed. `Replay.watched` checks the same during the read and
+cancels a read that can no longer be exact.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Replay(States):
                 self._metrics_known[table] = seen if is_whole else None
 
     def beside(self, other: Replay, cut: Cut) -> Replay:
-        """Return the states of both, each checked by its own cut, under one that names both."""
+        """Return the states of both replays under a joint cut; each is checked by its own cut."""
         return replace(
             self,
             cut=cut,
@@ -102,9 +102,9 @@ class Replay(States):
         self._exact_for_ms()
 
     def watched(self, *, look_s: float = LOOK_S) -> ReadWatch:
-        """Return a watch that rechecks while a block reads, and ends its jobs if it is not exact.
+        """Return a watch that rechecks while a block reads, and cancels an inexact read.
 
-        Raises VerdictError: when the block is left: what `recheck` has found meanwhile.
+        Raises VerdictError: at the end of the block, if a recheck failed.
         """
         return watching(
             self._spark, self.verdict, self._exact_for_ms, clock=self._clock, look_s=look_s
@@ -119,11 +119,11 @@ def watching(
     clock: Clock = clock_ms,
     look_s: float = LOOK_S,
 ) -> ReadWatch:
-    """Return a watch that rechecks a read under way, and ends Spark's jobs if it is not exact.
+    """Return a watch that rechecks a read under way, and cancels Spark's jobs if it is not exact.
 
-    `verdict`: on the read, before it began. `exact_for_ms`: raises VerdictError when the read is
-    exact no more; gives for how many milliseconds it stays so. `look_s`: the longest time between
-    two checks, in seconds.
+    `verdict`: on the read, before it began. `exact_for_ms`: returns for how many milliseconds the
+    read stays exact; raises VerdictError if it is not. `look_s`: the longest time between two
+    checks, in seconds.
     """
     first_s = LOOK_S
     if verdict.deadline_ms is not None:
@@ -148,23 +148,23 @@ def open_replay(
 ) -> Replay:
     """Open the states of a cut; reads no record yet.
 
-    `cut`: what is read, and how. `schemas`: of the cut's tables that are wanted, read when its
-    frontier was there: see `schemas_of`.
+    `cut`: the frontier and topics to read. `schemas`: of the wanted tables, looked up after the
+    frontier was read: see `schemas_of`.
 
     Raises VerdictError: the log cannot give the exact state any more.
     """
     cut.verdict.require()
     scan = Scan(spark=spark, kafka=kafka, settings=cut.settings)
     facts_of: dict[TableName, TableFacts] = {}
-    for table, of_topic in schemas.items():
-        seen = StateObservations(Observation(), Observation())
-        keyed = cut.record.frontier.scope_of(of_topic.topic).keyed
+    for table, topic_schemas in schemas.items():
+        observations = StateObservations(Observation(), Observation())
+        keyed = cut.record.frontier.scope_of(topic_schemas.topic).keyed
         read = _decoded if keyed else _bag
         facts_of[table] = TableFacts(
-            key=of_topic.logged(of_topic.reader_id).key,
-            pin=of_topic.pin,
-            survivors=read(cut, scan, of_topic, seen),
-            observations=seen,
+            key=topic_schemas.logged(topic_schemas.reader_id).key,
+            pin=topic_schemas.pin,
+            survivors=read(cut, scan, topic_schemas, observations),
+            observations=observations,
         )
     return opened(
         spark, cut, facts_of, exact_for_ms=partial(recheck, cut, kafka, clock), clock=clock
@@ -188,10 +188,10 @@ class DecodedSurvivors(Protocol):
 class TableFacts:
     """The facts about a table that are known before its state is opened."""
 
-    key: tuple[str, ...]  # names of the primary key's columns; none of a table without one
-    pin: SchemaPin  # the versions of the schemas that it is read by
-    survivors: DecodedSurvivors  # its rows, as far as they can be read
-    observations: StateObservations  # count what its scan sees
+    key: tuple[str, ...]  # names of the primary key's columns; empty without a key
+    pin: SchemaPin  # the schema versions by which the table is read
+    survivors: DecodedSurvivors  # the decoded rows, and the records that cannot be read
+    observations: StateObservations  # counts of the scan
 
 
 def opened(
@@ -204,8 +204,8 @@ def opened(
 ) -> Replay:
     """Return the states of a cut, of our log or of another program's.
 
-    `exact_for_ms`: raises VerdictError when the read is exact no more; gives for how many
-    milliseconds it stays so.
+    `exact_for_ms`: returns for how many milliseconds the read stays exact; raises VerdictError if
+    it is not.
     """
     fails = cut.settings.on_bad_record is OnBadRecord.FAIL
     states = {

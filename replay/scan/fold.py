@@ -34,9 +34,9 @@ def from_position(records: DataFrame, since: Position) -> DataFrame:
 def last_of_each_key(
     records: DataFrame, columns: Sequence[str] = ("value", "partition", "offset")
 ) -> DataFrame:
-    """Return each key's last record, tombstones included: `key` and the columns named.
+    """Return each key's last record, tombstones included: `key` and the named columns.
 
-    Where records have a `fault`, it comes along; one without a key is the last of itself.
+    A column `fault` is kept if there is one; each record without a key is kept too.
     """
     carried = [FAULT] if _has_faults(records) else []
     whole = F.struct(*columns, *carried)
@@ -47,7 +47,7 @@ def last_of_each_key(
 
 
 def survivors(last: DataFrame) -> DataFrame:
-    """Leave out the tombstones of records that are the last of their keys; faults stay."""
+    """Leave out the tombstones among last records; faulty records stay."""
     is_there = F.col("value").isNotNull()
     return last.where(is_there | F.col(FAULT).isNotNull() if _has_faults(last) else is_there)
 
@@ -61,10 +61,10 @@ def _bytes(position: Position) -> Column:
 
 
 def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
-    """Return the records of a state, of a stored one and the last records of the keys since then.
+    """Return the records of a state, from those of a stored state and of the keys touched since.
 
-    `stored`: one record of each live key. `changes`: one record of each key that was touched since,
-    tombstones included; newer than all that is stored. `few`: send the touched keys to every task,
+    `stored`: one record of each live key. `changes`: the last record of each key touched since,
+    tombstones included; newer than all stored records. `few`: send the touched keys to every task,
     so that the stored state is neither sorted nor moved.
     """
     touched = changes.select("key")
@@ -74,5 +74,5 @@ def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
 
 
 def with_values(records: DataFrame) -> DataFrame:
-    """Leave out the tombstones, of records that are the last of their keys."""
+    """Leave out the tombstones among last records."""
     return records.where(F.col("value").isNotNull())

@@ -1,10 +1,9 @@
 """The last record of each key of a range, in bounded memory. Needs neither Spark nor Kafka.
 
-The rules are those of `replay.scan.fold`: the highest position wins, of equal ones the highest
-offset, and nobody looks yet whether it is a tombstone. Records come in the order of their offsets,
-as they stand in a partition. Where their keys no longer fit into memory they go to a file in
-buckets, and each bucket is folded by itself at the end. What is done for each record is
-`changelog.native.Fold`.
+The rules are those of `replay.scan.fold`: the highest position wins, of equal positions the highest
+offset, and a tombstone is a record like any other. Records arrive in the order of their offsets.
+When the keys no longer fit into memory, the records are written to a file in buckets, and each
+bucket is folded separately at the end. `changelog.native.Fold` does the work for each record.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from replay.base.record_place import NO_POSITION, TopicRange, no_key
 
 
 class StrangeRecordError(Exception):
-    """A record that has no place: its offset, and why."""
+    """A record without a position, or of a key that does not belong to its partition."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(why)
@@ -37,28 +36,28 @@ class StrangeRecordError(Exception):
 class RecordBatch(NamedTuple):
     """Last records of some keys, by column."""
 
-    keys: pa.BinaryArray  # null for a record that has none
+    keys: pa.BinaryArray  # null for a record without a key
     positions: pa.BinaryArray  # in bytes
     offsets: pa.Int64Array  # in their partition
     values: pa.BinaryArray  # null for a tombstone
-    faults: pa.StringArray  # what is wrong with each, null where nothing is
+    faults: pa.StringArray  # the fault of a record, or null
 
 
 NEVER = b"\xff" * POSITION_BYTES
-"""A position behind all others."""
+"""A position after all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRules:
     """The rules by which records count, and the number of keys held."""
 
-    prefix: bytes  # what every key begins with
-    no_key: str  # what is wrong with one that does not
-    since: bytes  # records before this position are dead; empty when none are
+    prefix: bytes  # the first bytes of every key
+    no_key: str  # the error text for a key with another prefix
+    since: bytes  # records before this position are dead; empty if there are none
     before: bytes  # the first position that does not count
-    keeps_faults: bool  # whether a record without a place is kept with its fault
-    most_bytes: int  # of the memory for the keys of one range and their last records
-    by_offset: bool = False  # whether the last record of a key decides, whatever its position
+    keeps_faults: bool  # whether a record without a position is kept with its fault
+    most_bytes: int  # memory for the keys of one range and their last records
+    by_offset: bool = False  # whether the highest offset of a key decides, not the position
 
     @classmethod
     def of(
@@ -92,10 +91,10 @@ class LastRecords:
     """Folds the records of one range."""
 
     def __init__(self, rules: FoldRules, *, partition: int = 0, homes: int | None = None) -> None:
-        """Begin without a record.
+        """Start without a record.
 
-        `homes`: the partitions of the topic, where each key has to lie in the one that its hash
-        names; None where keys may lie in others too.
+        `homes`: the number of partitions, if every key must be in the partition that its hash
+        names; None if keys may be in other partitions too.
         """
         self._rules = rules
         self._file: IO[bytes] | None = None
@@ -142,12 +141,12 @@ class LastRecords:
             self._spill()
 
     def _strange(self, error: StrangePlaceError) -> StrangeRecordError:
-        why = self._says(error.what)
+        why = self._fault_text(error.what)
         if error.what is Strange.STRAY:
             why = f"its key belongs to partition {error.home}, so it may be there too"
         return StrangeRecordError(error.offset, why)
 
-    def _says(self, fault: Strange) -> str:
+    def _fault_text(self, fault: Strange) -> str:
         return self._rules.no_key if fault is Strange.KEY else NO_POSITION
 
     def _spill(self) -> None:
@@ -156,13 +155,13 @@ class LastRecords:
         self._fold.spill(self._file.fileno())
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[RecordBatch]:
-        """Return the last record of each key in no order; nothing is added then.
+        """Yield the last record of each key in no order; no record may be added afterwards.
 
-        Those before `since` are left out, and tombstones there: they say of keys that lived before
-        that they are dead, where their rows stand. That may be another partition than their own, if
-        the topic has got more since.
+        Records before `since` are left out. A fresh copy deletes the keys that it does not have by
+        tombstones in the partition of the old record, which may be another one than the key's, if
+        the topic has got more partitions since: so tombstones at `since` are left out too.
 
-        `most_bytes`: at a time, of keys and values, unless one row has more.
+        `most_bytes`: of keys and values in each batch, unless one row has more.
 
         Raises:
             StrangeRecordError: a key does not belong to this partition.
@@ -179,8 +178,8 @@ class LastRecords:
     def _columns(self, folded: FoldColumns) -> RecordBatch:
         faults = pa.nulls(len(folded.keys), pa.string())
         if folded.faults is not None:
-            says = [fault and self._says(fault) for fault in folded.faults]
-            faults = pa.array(says, pa.string())
+            texts = [fault and self._fault_text(fault) for fault in folded.faults]
+            faults = pa.array(texts, pa.string())
         return RecordBatch(folded.keys, folded.positions, folded.offsets, folded.values, faults)
 
     def close(self) -> None:
@@ -191,6 +190,6 @@ class LastRecords:
 
 
 def _folder() -> str | None:
-    """Return the first of the folders that Spark gives its tasks, None for the system's own."""
+    """Return the first folder that Spark gives its tasks, or None for the system's own."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return first if first and Path(first).is_dir() else None

@@ -1,8 +1,8 @@
 """A range of a partition -> its records, added to a fold.
 
-The range is over when a record at or behind its end has come, or the broker's word that the
-partition ends there: a cleaned log has gaps everywhere, at its end too, and so has one with
-transactions, of which only the committed records are read.
+The range is over when a record at or after its end has come, or when the broker says that the
+partition ends there. The last record need not be at `end - 1`: a cleaned log has gaps everywhere,
+and so has one with transactions, of which only committed records are read.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def read_to_end(poll: Callable[[], News], topic: str, part: PartitionRange, stal
 
 
 def _check(news: News, topic: str, part: PartitionRange) -> None:
-    """Raise when a partition cannot be read on; else the client tries again by itself."""
+    """Raise if a partition cannot be read any further; otherwise the client retries by itself."""
     where = f'topic "{topic}", partition {part.partition}'
     if news.error in _GONE:
         raise MarkedError(

@@ -1,8 +1,8 @@
 """A range of a topic -> the last record of each key there, as a frame; reads nothing yet.
 
-Mostly the tasks read and fold by themselves (`replay.scan.task`), and what comes out is already the
-last record of each key, since a key has one partition. Where a key may be in several ranges, since
-its topic grew or its partition was cut for more tasks, Spark folds what the tasks have found.
+The tasks read and fold by themselves (`replay.scan.task`). Usually their result is already the last
+record of each key, because a key has one partition. If a key may be in several ranges, because its
+topic grew or its partition was cut for more tasks, Spark folds the tasks' results once more.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Scan:
     ) -> DataFrame:
         """Return each key's last record, tombstones included, in the columns of `RECORD`.
 
-        Where faults are kept there is `fault` too.
+        If faults are kept, there is a column `fault` too.
 
-        `since`: records before this position are dead; None when none are. `before`: the first
-        position that does not count. `has_grown`: keys may lie in several partitions. `seen`:
-        counts the `records` that are read, and the `tombstones` among them.
+        `since`: records before this position are dead; None if there are none. `before`: the first
+        position that does not count. `has_grown`: keys may be in several partitions. `seen`: counts
+        the `records` read, and the `tombstones` among them.
 
         Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """

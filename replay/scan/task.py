@@ -19,7 +19,7 @@ from replay.scan.last_records import FoldRules, LastRecords, RecordBatch, Strang
 from replay.scan.range import PartitionRange, read_into
 
 _ROWS, _BYTES = 5_000, 8 << 20
-"""Of a batch that goes back to Spark."""
+"""Size of a batch that a task returns to Spark: the worker holds one in memory."""
 
 _SCHEMA = pa.schema(
     [
@@ -34,7 +34,7 @@ _SCHEMA = pa.schema(
     ]
 )
 SPARK_SCHEMA = f"{RECORD_SCHEMA}, fault string, records bigint, tombstones bigint"
-"""One row a record; and one a range, which has nothing but the numbers of what was read."""
+"""One row for each record, and one for each range, with only the counts of records read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +42,16 @@ class ScanJob:
     """The values that the tasks of one scan share."""
 
     kafka: KafkaConnection  # the brokers; its options name no file
-    topic: str  # what is read
-    ranges: Sequence[PartitionRange]  # one a task
+    topic: str  # the topic to read
+    ranges: Sequence[PartitionRange]  # one for each task
     rules: FoldRules  # which records count
-    # the partitions of the topic, where each key has to lie in the one that its hash names; None
-    # where keys may lie in others too
+    # the number of partitions, if every key must be in the partition that its hash names; None if
+    # keys may be in other partitions too
     homes: int | None = field(default=None)
 
 
 def run(job: ScanJob, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the last records of the ranges whose numbers come in.
+    """Yield the last records of the ranges with the given numbers.
 
     Raises MarkedError: the range cannot be read, or holds a record that capture did not write.
     """

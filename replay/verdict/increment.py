@@ -1,30 +1,31 @@
-"""Can what came after a stored state still be read exactly, until when, and why not? Pure.
+"""Judge whether the records after a stored state can still be read exactly, and until when. Pure.
 
-A stored state at a frontier F0 has taken in every record below F0. Reading `[ends(F0), ends(F1))`
-of the topic on top of it gives the state at F1, if nothing that changes a key is missing there:
+A stored state at a frontier F0 includes every record below F0. With the records of the topic in
+`[ends(F0), ends(F1))` applied it is the state at F1, if no record that decides about a key is
+missing there:
 
-- A row's record in that range goes only for a newer one. Within the range that is harmless; past
-  `ends(F1)` the ordinary verdict on F1 covers it (`min.compaction.lag.ms`).
-- A tombstone in that range goes by itself. It was appended after F0's ends were taken, the cleaner
-  touches no record younger than `min.compaction.lag.ms`, and a tombstone stays
-  `delete.retention.ms` from its first cleaning on (KIP-534). So none of them is gone before
+- A row's record in that range is removed only for a newer one. If that is in the range too, it is
+  harmless; past `ends(F1)` the ordinary verdict on F1 covers it (`min.compaction.lag.ms`).
+- A tombstone in that range is removed by itself. It was appended after F0's ends, the cleaner
+  leaves records younger than `min.compaction.lag.ms` alone, and a tombstone stays for
+  `delete.retention.ms` after its first cleaning (KIP-534). So none is gone before
 
       F0's append time + min.compaction.lag.ms + delete.retention.ms
 
-  by the broker's clock, and a read that ends before that has met them all. Later it may have
-  missed a delete, and nothing on the log tells: that is why a stored offset proves nothing by
-  itself. The settings count as they were when the state was stored or as they are now, whichever
-  is shorter; a setting that was lowered and raised again in between is not seen.
+  by the broker's clock, and a read that ends before that has met all of them. A later read may have
+  missed a delete, and nothing on the log shows it: that is why a stored offset alone proves
+  nothing. Of the settings when the state was stored and now, the shorter ones count; a setting that
+  was lowered and raised again in between is not noticed.
 
-Records past `ends(F0)` whose position is below F0 were sent again after a crash; the state has them
-and the fold leaves them out. Therefore a stored state needs no tombstones of its own: whatever is
-taken from the range is newer than all that it holds.
+Records past `ends(F0)` with a position below F0 are resends after a crash; the state includes them,
+and the fold leaves them out. Therefore a stored state needs no tombstones: every record taken from
+the range is newer than all of the state.
 
-All of that is about one and the same log, so identity comes first: slot, epoch, cluster, topic id,
-partitions and when they grew, `since`, what was copied (`whole`), scope, and the schema that keys
-bear. And about a log that kept what it had: where a partition's leader has changed since F0, it is
-asked whether it has all that stood before `ends(F0)`, for a truncated partition may hold others
-in the place of records that the state has.
+All of this holds for one and the same log only, so identity is checked first: slot, epoch, cluster,
+topic id, partitions and their growth, `since`, the last copy (`whole`), scope, and the key schema.
+And it holds only if the log has lost nothing: if a partition has another leader since F0, the
+brokers are asked whether it still has everything before `ends(F0)`, because a truncated partition
+may have other records at offsets that the state includes.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _REMEDY = "rebuild from the start of the log"
 class StoredBase:
     """The stored state of a topic, and the topic's settings when it was stored."""
 
-    record: FrontierRecord  # the frontier that it is true at
+    record: FrontierRecord  # the state's frontier
     lag_ms: int  # `min.compaction.lag.ms` of the topic when it was stored
-    retention_ms: int  # `delete.retention.ms` then
-    pin: SchemaPin  # the versions of the schemas of its keys and values then
+    retention_ms: int  # `delete.retention.ms` at that time
+    pin: SchemaPin  # the schema versions of keys and values at that time
 
 
 def judge_increment(
@@ -64,8 +65,8 @@ def judge_increment(
     """Judge a read of each topic from its base's ends to the frontier.
 
     `bases`: the stored state of each topic to read. `record`: the frontier to read to. `topics`:
-    how the topics stand now. `after_ends`: the first records after the frontier's ends, where
-    they were read. `after_bases`: those after the ends of the bases' frontiers, likewise.
+    the present states of the topics. `after_ends`: the first records after the frontier's ends, if
+    they were read. `after_bases`: the same after the ends of the bases' frontiers.
     """
 
     def judged(topic: str, base: StoredBase) -> Verdict:
@@ -76,7 +77,7 @@ def judge_increment(
         ]
         if faults or state is None:
             return refused(faults, times.allowance_ms)
-        # What lies before the stored state is not read, so it may be gone.
+        # Records before the stored state are not read, so they may be gone.
         trimmed = replace(state, log_starts=(0,) * state.partitions)
         return judge(
             record,
@@ -93,7 +94,7 @@ def judge_increment(
 
 
 def limit_of(base: StoredBase, state: TopicState) -> Limit:
-    """Return from when on a tombstone after the base may be gone, by the settings then and now."""
+    """Return the moment at which a tombstone after the base may be gone."""
     lag = min(base.lag_ms, lag_ms(state))
     retention = min(base.retention_ms, retention_ms(state))
     return Limit(
@@ -142,7 +143,7 @@ def obstacles(
 
 
 def is_one_log(base: StoredBase, record: FrontierRecord, topic: str) -> bool:
-    """Tell whether a stored state and a frontier speak of the same records."""
+    """Tell whether a stored state and a frontier are of the same log."""
     return all(was == now for _, was, now in _identity(base, record, topic))
 
 
@@ -164,6 +165,6 @@ def _identity(
 
 
 def _grown_ms(frontier: Frontier, topic: str) -> int | None:
-    """Return when a topic grew, without the LSN, which moves with each start of capture."""
+    """Return the time at which a topic grew; the LSN of it changes with each start of capture."""
     growth = frontier.grown.get(topic)
     return None if growth is None else growth.ms

@@ -1,6 +1,6 @@
-"""Until when a read is exact: the moments that the cleaner and the tombstones set. Pure.
+"""The moments up to which a read is exact, by the cleaner and the tombstones. Pure.
 
-Why these and no others is said in `replay/verdict/verdict.py`.
+`replay/verdict/verdict.py` explains why these are the limits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Limit:
     """A moment from which on a read is not exact."""
 
     at_ms: int  # the moment, by the broker's clock, milliseconds since 1970
-    why: str  # which setting of what sets it
-    remedy: str = field(compare=False)  # what to do when it is over
-    # whether a newer frontier would be exact then
+    why: str  # the topic and setting that cause it
+    remedy: str = field(compare=False)  # what to do once it has passed
+    # whether a newer frontier would be exact after it
     is_of_frontier: bool = field(compare=False, default=False)
 
 
@@ -31,10 +31,10 @@ class VerdictTimes:
     """Moments of a read by our clock, and their uncertainty; milliseconds."""
 
     started_ms: int  # when the scan began, or now
-    asked_ms: int  # before the broker was asked how the topics stand
+    asked_ms: int  # before the request for the topics' states
     now_ms: int  # now
-    estimate_ms: int | None  # how long the scan may take from its start; None when not known
-    allowance_ms: int  # how far our clock may be from the broker's
+    estimate_ms: int | None  # the expected duration of the scan, or None if it is not known
+    allowance_ms: int  # the assumed difference between our clock and the broker's
 
     def is_over(self, limit: Limit) -> bool:
         """Tell whether a limit has passed, or may have."""
@@ -50,9 +50,9 @@ def limits(
 ) -> Iterator[Limit]:
     """Return the limits of reading a topic of our log up to a frontier.
 
-    `state`: how the topic stands; its partitions are those of the frontier. `after_ends`:
-    the first records after the frontier's ends, where they were read. `resumed`: the frontier of a
-    state that the scan goes on from; None to scan from the start.
+    `state`: of the topic, with the frontier's partitions. `after_ends`: the first records after the
+    frontier's ends, if they were read. `resumed`: the frontier of a state that the scan continues,
+    or None to scan from the start.
     """
     name, lag, retention = f'topic "{state.topic}"', lag_ms(state), retention_ms(state)
     has_lag = lag > times.allowance_ms
@@ -84,7 +84,7 @@ def limits(
 
 
 def scan_limit(state: TopicState, times: VerdictTimes) -> Limit:
-    """Return when a scan from the start must have ended, so that it meets each tombstone."""
+    """Return the limit on a scan from the start: until then it meets every tombstone."""
     retention = retention_ms(state)
     return Limit(
         times.started_ms + retention - longest_cleaning_ms(retention),
@@ -103,12 +103,12 @@ def longest_cleaning_ms(retention: int) -> int:
 def _starts(
     record: FrontierRecord, state: TopicState, after_ends: AfterEnds | None, times: VerdictTimes
 ) -> Iterator[int]:
-    """Return per partition from when on the lag counts."""
+    """Yield the moments from which the lag counts, for each partition."""
     ends = record.frontier.ends[state.topic]
     no_tombstone_gone_ms = record.appended_ms + lag_ms(state) + retention_ms(state)
     is_whole = times.now_ms + times.allowance_ms < no_tombstone_gone_ms
     first_ms = after_ends.first_ms if after_ends is not None else (record.appended_ms,) * len(ends)
-    yield times.asked_ms  # of partitions that hold nothing after their ends
+    yield times.asked_ms  # for partitions without a record after their end
     for end, now, first in zip(ends, state.ends, first_ms, strict=True):
         if now > end and is_whole:
             yield times.asked_ms if first is None else first
@@ -127,7 +127,7 @@ def retention_ms(state: TopicState) -> int:
 
 
 def moment_iso(ms: int | None) -> str | None:
-    """Return milliseconds since 1970 in ISO 8601, UTC; None for no moment, or one beyond all."""
+    """Return milliseconds since 1970 in ISO 8601, UTC; None for None or a year past 9999."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms // 1000, UTC).isoformat()
     except (OverflowError, ValueError, OSError):

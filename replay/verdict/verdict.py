@@ -1,33 +1,33 @@
-"""Can the log still give the exact state at a frontier, until when, and why not? Pure.
+"""Judge whether the log can still give the exact state at a frontier, until when, or why not. Pure.
 
-The records of `[0, ends)` fold to the state at the frontier as long as the cleaner has not used a
-record past `ends` to remove one before it, and as long as no tombstone goes that the scan needs:
+The records of `[0, ends)` fold to the state at the frontier as long as the cleaner has not removed
+one of them because of a record past `ends`, and as long as the scan meets every tombstone it needs:
 
-- The cleaner removes a record for a newer one only when that one is `min.compaction.lag.ms` old
-  by its append time, the broker's clock (KIP-58). So a partition's clock starts with the first
-  record past its end. Where there is none, nothing could remove anything before one is appended
-  and as old as that: there the clock starts when we asked. A first record that is still there is
-  the first that ever was: whatever the cleaner had used for a removal would be older than the
-  lag, and so would what had replaced it, unless it was a tombstone whose own retention is over
-  too. From then on the frontier's append time counts instead.
-- A tombstone stays `delete.retention.ms` from the beginning of the cleaning that removed the values
-  before it (KIP-534). A scan that met such a value did so before that cleaning was through, so one
-  that is shorter than the retention less the time of a cleaning meets the tombstone too. We allow
-  a cleaning a tenth of the retention, an hour at most.
-- A reader that goes on from a state of an earlier frontier needs each tombstone since then. The
-  first to go was appended after that frontier, cleaned a lag later, and stayed its retention.
+- The cleaner removes a record only once a newer one of its key is `min.compaction.lag.ms` old by
+  its append time, the broker's clock (KIP-58). So for each partition the lag counts from the first
+  record past its end. If there is none, it counts from our request, because a record that does not
+  exist yet cannot be older. The first record past the end that exists now is the first that ever
+  was: whatever the cleaner had used for a removal would be older than the lag, and so would its
+  replacement, unless that was a tombstone whose own retention is over too. Once such a tombstone is
+  possible, the lag counts from the frontier's append time instead.
+- A tombstone stays for `delete.retention.ms` from the start of the cleaning that removed the values
+  before it (KIP-534). A scan that met such a value did so before that cleaning ended. So a scan
+  that is shorter than the retention less the duration of a cleaning meets the tombstone too. A
+  cleaning is assumed to take at most a tenth of the retention, and at most an hour.
+- A reader that continues a state of an earlier frontier needs every tombstone since then. The first
+  one to go was appended after that frontier, cleaned after the lag, and kept for the retention.
 
-The deadline is the earliest of these. It counts by the broker's clock while `now_ms` is ours: the
-allowance says how far apart the two may be, and the deadline is used only up to that much before
-it. A wider gap between the clocks is not detected.
+The deadline is the earliest of these moments. It is by the broker's clock and `now_ms` is by ours;
+the allowance is the assumed difference, and the deadline is used only up to the allowance before
+it. A larger difference of the clocks is not detected.
 
-A frontier whose lag is over is not the end: one that is newer, behind all records there are, is
-exact again. That is `FOLLOW`. Of a topic that keeps no lag at all, no bounded read is exact, but
-following it to its head within the retention gives the state there.
+After a frontier's lag is over, a newer frontier, past all present records, is exact again: that is
+`FOLLOW`. Of a topic without a lag no bounded read is exact, but a read up to its head within the
+retention gives the state there.
 
-What no client can see, and so is taken on trust: settings that were changed and changed back
-before we asked, a replica whose cleaner is `delete.retention.ms` behind that of another, and a
-cleaner whose memory for keys was too small and that then rested for so long
+No client can see some things, which are taken on trust: settings that were changed and changed back
+before our request, a replica whose cleaner is `delete.retention.ms` behind another's, and a cleaner
+that had too little memory for the keys and then paused that long
 (`docs/decisions/0020-verdict.md`).
 """
 
@@ -52,7 +52,7 @@ from replay.verdict.limits import (
 )
 from replay.verdict.problems import Problem, problems, problems_of_foreign, problems_of_resuming
 
-_COMFORT = 2  # the finish may be that many times as far as estimated
+_COMFORT = 2  # estimates may be wrong: a read is called exact if it may take twice as long
 
 
 class VerdictKind(Enum):
@@ -77,23 +77,23 @@ _RANK = {kind: rank for rank, kind in enumerate(VerdictKind)}
 class Verdict:
     """Whether a read now is exact."""
 
-    # EXACT; EXACT_UNTIL when the deadline may come before our own finish; FOLLOW when only a later
-    # state can be had; NOT_EXACT when something has to be done first
+    # EXACT; EXACT_UNTIL if the deadline may come before the scan ends; FOLLOW if only a later state
+    # can be read; NOT_EXACT if something has to be repaired first
     kind: VerdictKind
-    # when the scan must have ended, by the broker's clock, milliseconds since 1970; None where none
-    # is set, or no bounded scan is exact
+    # when the scan must have ended, by the broker's clock, milliseconds since 1970; None if there
+    # is no limit, or no bounded scan is exact
     deadline_ms: int | None
-    reasons: tuple[str, ...]  # why it is refused; else what limits it
-    allowance_ms: int = 0  # how far our clock may be from the broker's
-    remedies: tuple[str, ...] = ()  # what to do, when it is refused
-    # when we expect to be done, by our clock; None when that is not known
+    reasons: tuple[str, ...]  # why the read is refused, otherwise what limits it
+    allowance_ms: int = 0  # the assumed difference between our clock and the broker's
+    remedies: tuple[str, ...] = ()  # how to repair the cause of a refusal
+    # the expected end of the scan by our clock, or None if it is not known
     finish_ms: int | None = None
-    # the verdict on each topic, where there are several
+    # the verdict on each topic, if there are several
     topics: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property
     def allows_read(self) -> bool:
-        """Tell whether reading up to the frontier can give the exact state at all."""
+        """Tell whether a read up to the frontier can give the exact state."""
         return self.kind in {VerdictKind.EXACT, VerdictKind.EXACT_UNTIL}
 
     def is_late(self, now_ms: int) -> bool:
@@ -103,7 +103,7 @@ class Verdict:
         return now_ms + self.allowance_ms >= self.deadline_ms
 
     def require(self) -> None:
-        """Refuse when the log cannot give the exact state."""
+        """Raise VerdictError if the log cannot give the exact state."""
         if not self.allows_read:
             raise VerdictError(
                 "the log cannot give the exact state any more: " + "; ".join(self.reasons),
@@ -111,7 +111,7 @@ class Verdict:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values: times in UTC, words as people read them."""
+        """Return the verdict as plain values, with times in UTC."""
         return {
             "verdict": self.kind.value,
             "text": str(self),
@@ -122,7 +122,7 @@ class Verdict:
         }
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return the verdict as one line of text."""
         line = _WORDS[self.kind]
         notes = list(self.reasons)
         if self.kind is VerdictKind.EXACT_UNTIL:
@@ -147,10 +147,10 @@ def judge(
 ) -> Verdict:
     """Judge whether a scan of `names` to the frontier is exact.
 
-    `record`: the frontier and when it was appended, by the broker's clock. `topics`: how the topics
-    stand now; one that is missing does not exist. `after_ends`: the first records after the
-    frontier's ends, where they were read. `resumed`: the frontier of a state that the scan goes on
-    from; None to scan from the start. `further`: limits that hold beside those of the topics.
+    `record`: the frontier and its append time by the broker's clock. `topics`: the present states
+    of the topics; a missing one does not exist. `after_ends`: the first records after the
+    frontier's ends, if they were read. `resumed`: the frontier of a state that the scan continues,
+    or None to scan from the start. `further`: limits in addition to those of the topics.
     """
 
     def judged(topic: str) -> Verdict:
@@ -168,9 +168,9 @@ def judge(
 
 
 def _of_whole_history(state: TopicState, times: VerdictTimes) -> Verdict:
-    """Judge a topic without keys whose first record is there: only its retention takes any.
+    """Judge a topic without keys that has its first record: only retention removes records.
 
-    When that comes no client can tell before; that it came shows in where the partitions start.
+    No client can predict when; afterwards the start offsets of the partitions show it.
     """
     kept = ", ".join(
         f"{name} {state.settings.get(name)}" for name in ("retention.ms", "retention.bytes")
@@ -180,10 +180,9 @@ def _of_whole_history(state: TopicState, times: VerdictTimes) -> Verdict:
 
 
 def judge_foreign(state: TopicState, times: VerdictTimes) -> Verdict:
-    """Judge whether a read of a topic of which no frontier speaks, to its present end, is exact.
+    """Judge whether a read of a topic without frontiers, up to its present end, is exact.
 
-    What its writers do is taken on trust: that a key stays in its partition, and its records in
-    their order.
+    It is trusted that the writers keep each key in one partition, and its records in order.
     """
     faults = list(problems_of_foreign(state))
     if faults:
@@ -206,7 +205,7 @@ def _timed(limits: list[Limit], times: VerdictTimes) -> Verdict:
     first = min(limits)
     over = [limit for limit in sorted(limits) if times.is_over(limit)]
     if over:
-        # What a newer frontier does not mend comes first.
+        # A limit that a newer frontier does not cure is reported first.
         return _past_limit(min(over, key=lambda limit: limit.is_of_frontier), times)
     finish = None if times.estimate_ms is None else times.started_ms + times.estimate_ms
     is_sure = (
