@@ -61,7 +61,7 @@ def _bytes(position: Position) -> Column:
 
 
 def fold_on(stored: DataFrame, changes: DataFrame, *, few: bool) -> DataFrame:
-    """Return the records of a state, from those of a stored state and of the keys touched since.
+    """Return the records of a state, from a stored state and the keys touched since.
 
     `stored`: one record of each live key. `changes`: the last record of each key touched since,
     tombstones included; newer than all stored records. `few`: send the touched keys to every task,

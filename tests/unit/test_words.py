@@ -18,7 +18,7 @@ LINES = {
     "what for a noun": (re.compile(r"^What "), 0),
     "let": (re.compile(r"^Let "), 0),
     "none without a verb": (re.compile(r"; None (where|when|without)\b"), 0),
-    "a pronoun for a noun": (re.compile(r"\b(those|the others|such|another one)\b"), 3),
+    "a pronoun for a noun": (re.compile(r"\b(those|the others|such|another one)\b"), 2),
     "a turn of another language": (
         re.compile(r"\b(makes? of|comes? of|lies?|behind|beside|anew|so many|let go|of before)\b"),
         5,

@@ -137,7 +137,7 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def parse_type(text: str) -> Type:
-    """Read Spark's simple name of a type, such as `struct<code:string,fare:decimal(10,2)>`.
+    """Read Spark's simple name of a type, like `struct<code:string,fare:decimal(10,2)>`.
 
     Raises ViewError: the type has no exact form here.
     """
