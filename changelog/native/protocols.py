@@ -72,10 +72,10 @@ class Texts(Items[bytes], Protocol):
         """Begin with some texts; the library adds more."""
 
     def add(self, text: bytes) -> None:
-        """Add one at the end."""
+        """Add a text at the end."""
 
     def add_range(self, texts: Texts, first: int, end: int) -> None:
-        """Add some of others, from `first` to before `end`."""
+        """Add some texts of another sequence, from `first` to before `end`."""
 
     @property
     def size(self) -> int:
@@ -109,7 +109,7 @@ class WrittenPlaces(Items[tuple[int, int]], Protocol):
     raw: Any  # its memory, for the same implementation
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
-        """Take them in the order of partitions; (0, 0) where there is none."""
+        """Take the places in the order of partitions; (0, 0) for a partition without a record."""
 
 
 class Records(Items[Record], Protocol):
@@ -143,10 +143,10 @@ class Records(Items[Record], Protocol):
         """
 
     def leave_out(self, place: int) -> None:
-        """Do not produce one of them."""
+        """Leave a record out: it is not produced."""
 
     def is_left_out(self, place: int) -> bool:
-        """Tell whether one of them is not produced."""
+        """Tell whether a record is left out."""
 
 
 class Run(Protocol):
@@ -182,7 +182,7 @@ class Run(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether that one has not ended yet."""
+        """Tell whether the transaction that began last is still open."""
 
     def row(self, number: int) -> Row:
         """Return a row."""

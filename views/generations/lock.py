@@ -58,11 +58,11 @@ class LockPatience:
 
     @classmethod
     def of(cls, seconds: float, stop: Callable[[], bool]) -> LockPatience:
-        """Return the patience that ends after this number of seconds."""
+        """Return a limit of some seconds from now."""
         return cls(time.monotonic() + seconds, stop)
 
     def is_over(self) -> bool:
-        """Tell whether the patience is exhausted."""
+        """Tell whether the wait has to end."""
         return self.stop() or time.monotonic() >= self.until
 
 

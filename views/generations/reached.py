@@ -59,7 +59,7 @@ _RETRY_S, _ANSWER_S = 1.0, 10.0
 
 
 class NotReachedError(ChangelogError):
-    """Readers of a view do not see an LSN in time, or nobody is there to bring it to them."""
+    """Readers of a view do not see an LSN in time, or no process refreshes the view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class FrontierSource(Protocol):
 
 
 class CaptureFrontiers:
-    """The frontiers of a capture, as far as they matter to some tables."""
+    """The frontiers of a capture, compared by their effect on some tables."""
 
     def __init__(
         self, kafka: KafkaConnection, topic: str, slot: str, tables: Sequence[TableName]

@@ -84,7 +84,7 @@ def staged(states: States) -> list[int]:
 
 
 def serving(sinks: Collection[SinkGenerations]) -> int | None:
-    """Return the generation that every sink serves, or None when they differ or serve none."""
+    """Return the generation that every sink serves, or None if they differ or serve none."""
     numbers = {sink.published for sink in sinks}
     return numbers.pop() if len(numbers) == 1 else None
 
@@ -154,7 +154,7 @@ def rollback_targets(
 def to_retire(
     holding: SinkGenerations, *, previous: int | None, keep: int, states: States, line: Line = ()
 ) -> list[int]:
-    """Return the generations of a sink that go once `held.published` serves.
+    """Return the generations of a sink to remove once `holding.published` serves.
 
     Of those that stay, the first is the one published now and the second the one that served
     until now: the natural target of a rollback, also when it is not the next older number.

@@ -71,7 +71,7 @@ class HalfPublishedError(ChangelogError):
 
 
 class LostInSwapError(HalfPublishedError):
-    """The lock was lost in the middle of a swap, or may be: the next run finishes or undoes it."""
+    """The lock was, or may be, lost during a swap; the next run finishes or undoes the swap."""
 
     exit_code = 5
 

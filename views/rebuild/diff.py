@@ -60,7 +60,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """How the columns of two generations differ: names with their types."""
+    """Differences between the columns of two generations: names with their types."""
 
     added: Mapping[str, str]  # that only the newer one has
     removed: Mapping[str, str]  # that only the one that serves has
@@ -101,7 +101,7 @@ class ColumnChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDiff:
-    """Difference that readers of a view would see."""
+    """The difference that a publication would make to readers of a view."""
 
     view: str  # its name
     sink: str  # where both generations were read

@@ -51,7 +51,7 @@ class ToDrop:
         return self.spec.sinks
 
     def __str__(self) -> str:
-        """Return the view and its sinks as text, for the question."""
+        """Return the view and its sinks as text, to ask for confirmation."""
         file = "" if self.has_file else "; its file is gone already"
         return f"{self.view} ({', '.join(self.sinks)}{file})"
 
@@ -152,7 +152,7 @@ def _own_topics(name: str, rows: Sequence[HistoryRow]) -> tuple[str, ...]:
 
 
 def _bare(name: str, root: Path) -> ViewSpec:
-    """Return as much of a view without a file as its sinks have to know to be emptied."""
+    """Return a minimal spec of a view without a file, with which its sinks can be emptied."""
     return ViewSpec(
         name=check_view_name(name),
         path=root / FOLDER / f"{name}.sql",

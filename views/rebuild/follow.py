@@ -72,18 +72,18 @@ _WAITS_S = (1, 2, 5, 10, 30)
 
 @dataclass(frozen=True, slots=True)
 class SeenFrontier:
-    """A frontier as far as it matters to some tables."""
+    """The parts of a frontier that matter to some tables."""
 
     record: FrontierRecord
     facts: tuple[object, ...]
 
     @classmethod
     def of(cls, record: FrontierRecord, tables: Sequence[TableName]) -> SeenFrontier:
-        """Take what would change the tables' states."""
+        """Return the parts of a frontier that would change the tables' states."""
         return cls(record, tuple(map(record.frontier.facts_of, tables)))
 
     def calls_for_a_round(self, newest: SeenFrontier, now_ms: int) -> bool:
-        """Tell whether a newer frontier has new records, or the present one is too old."""
+        """Tell whether a newer frontier has new records, or the present one has grown old."""
         if newest.facts != self.facts:
             return True
         has_moved = newest.record.offset != self.record.offset
@@ -101,7 +101,7 @@ def follow(
     command: FollowCommand | None = None,
     end_spark: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Refresh views until somebody asks to stop; returns the outcome that ended it otherwise.
+    """Refresh views until a stop is requested; return the outcome of a failure that ended it.
 
     Views that would keep the others waiting are followed by a process of their own, and so are
     those that fail while others do not, unless all are to go together.
@@ -141,7 +141,7 @@ def follow(
 
 @dataclass(slots=True, kw_only=True)
 class _Following:
-    """Follows some views in this process, until it ends or some have to be followed apart."""
+    """Follows some views in this process; failing or slow views may get a process of their own."""
 
     stages: Callable[[], Stages]
     stop: Callable[[], bool]
@@ -152,7 +152,7 @@ class _Following:
     parted: Mapping[str, str] = field(default_factory=dict)  # those, with the reason of each
 
     def follow(self, specs: Sequence[ViewSpec], settings: RebuildSettings) -> Outcome:
-        """Refresh the views again and again; their locks are given back at the end."""
+        """Refresh the views again and again; release their locks at the end."""
         failures, by_spark = 0, False
         names = [spec.name for spec in specs]
         moving = Moving(place_for(settings), names, self.stop, keeps=True)
@@ -226,7 +226,7 @@ class _Following:
 
 
 class Follower:
-    """Makes the rounds, and remembers what they have applied; a context manager.
+    """Makes the rounds, and remembers which frontiers they have applied; a context manager.
 
     `make`: makes a round of Spark's. `moving`: lets nobody else move readers during a round; its
     own if None. `make_served`: gives the sinks of a view.
@@ -275,7 +275,7 @@ class Follower:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write the proved rows to the sinks that answer; wait for work outside of the rounds."""
+        """Write the proved rows to the sinks that answer, and wait for background work."""
         sending = self._resident.sending
         if kind is None and self._holds_still:
             sending.drain(_AT_END_S)
@@ -385,7 +385,7 @@ class Follower:
             self.by_spark_at = time.monotonic()
 
     def _notice_others(self) -> None:
-        """Go on from a generation that a rebuild has published since the last round."""
+        """Continue from a generation that a rebuild has published since the last round."""
         for spec in self._specs:
             last_serving = self._serves.get(spec.name)
             if last_serving is None:

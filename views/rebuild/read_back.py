@@ -125,7 +125,7 @@ def check_all_whole(
     verify: VerifyMode,
     steps: Steps = UNSEEN,
 ) -> None:
-    """Check a generation of each view in all its sinks as `check_whole` does; counts the sinks.
+    """Check a generation of each view in all its sinks, as `check_whole` does.
 
     Without verification a sink has to hold it whole, whatever its rows are.
     """

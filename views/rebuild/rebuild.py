@@ -407,7 +407,7 @@ def _pending(builds: Sequence[ViewBuild]) -> list[ViewBuild]:
 
 
 def _because(blamed: ViewBuild, build: ViewBuild) -> ChangelogError:
-    """Return the error for which a view of an all-or-none run is not published."""
+    """Return the reason why a view of an all-or-none run is not published."""
     assert blamed.error is not None  # noqa: S101 - that is what it is blamed for
     if build is blamed:
         return blamed.error
@@ -427,7 +427,7 @@ _LOOK_S = 0.5
 
 
 def attempted(attempt: Callable[[], Outcome], stop: Callable[[], bool]) -> Outcome:
-    """Return the outcome of the first attempt that the log did not move under.
+    """Repeat a run until the log does not move during it; return the outcome.
 
     `attempt`: freezes a frontier, judges, reads and publishes; leaves nothing when it fails.
 
@@ -448,6 +448,6 @@ def attempted(attempt: Callable[[], Outcome], stop: Callable[[], bool]) -> Outco
 
 
 def rest(until: float, stop: Callable[[], bool]) -> None:
-    """Wait until a moment of the monotonic clock, or until somebody asks to end."""
+    """Wait until a moment of the monotonic clock, or until a stop is requested."""
     while not stop() and (remaining := until - time.monotonic()) > 0:
         time.sleep(min(remaining, _LOOK_S))

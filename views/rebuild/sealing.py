@@ -40,7 +40,7 @@ _NOT_BEFORE_S = 600.0
 
 
 class Sealer:
-    """Brings the checkpoints of some views' tables forward; a context manager."""
+    """Brings the checkpoints of some views' tables forward, in a thread; a context manager."""
 
     def __init__(
         self, specs: Sequence[ViewSpec], settings: RebuildSettings, place: LockPlace

@@ -40,7 +40,7 @@ class UnpublishedBase:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Brings unpublished generations to where readers are."""
+    """Brings unpublished generations to the readers' frontier."""
 
     settings: RebuildSettings  # of the run
     history: GenerationHistory  # knows the frontiers of generations that never went forward
@@ -48,7 +48,7 @@ class Takeover:
     move: Callable[[Sequence[ViewBuild]], None]
 
     def bring_near(self, builds: Sequence[ViewBuild]) -> None:
-        """Bring generations forward until little is left to do; readers may move meanwhile."""
+        """Bring generations near the readers' frontier; readers may move on meanwhile."""
         for _ in range(_PASSES):
             begun = time.monotonic()
             behind = [build for build in builds if build.error is None and self.is_behind(build)]
@@ -59,7 +59,7 @@ class Takeover:
                 return
 
     def bring(self, builds: Sequence[ViewBuild]) -> None:
-        """Bring generations to where readers are; for who holds these still."""
+        """Bring generations to the readers' frontier; the caller keeps readers from moving."""
         behind = [build for build in builds if self.is_behind(build)]
         if behind:
             self.move(behind)

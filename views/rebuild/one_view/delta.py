@@ -90,7 +90,7 @@ def forward_sinks(served: Served, generation: int) -> Mapping[str, ForwardSink] 
 
 
 def position_of(sinks: Mapping[str, ForwardSink], generation: int) -> Position | None:
-    """Return the position from which on some sink lacks changes; None before the first delta."""
+    """Return the lowest position of the sinks, or None before the first delta."""
     positions = [sink.position(generation) for sink in sinks.values()]
     known_positions = [position for position in positions if position is not None]
     return min(known_positions) if len(known_positions) == len(positions) else None
@@ -99,7 +99,7 @@ def position_of(sinks: Mapping[str, ForwardSink], generation: int) -> Position |
 def delta_from_spark(
     change: Change, schema: StructType, key: Sequence[str], sinks: Mapping[str, ForwardSink]
 ) -> Delta:
-    """Fetch a change from Spark: its rows, and the keys that have no row any more.
+    """Fetch a change from Spark: the new rows, and the keys whose rows are gone.
 
     Raises SinkError: a row has a null in its key, or two rows have the same.
     """

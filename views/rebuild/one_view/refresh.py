@@ -71,7 +71,7 @@ class Merged:
     before: Callable[[], DataFrame] | None
 
     def frame(self) -> DataFrame:
-        """Return all rows."""
+        """Return the carried rows and the changed rows together."""
         assert self.before is not None  # noqa: S101 - it goes forward and has no other rows
         gone = _sent(self.change.gone, self.change.keys)
         remaining = _without(self.before(), gone, tuple(gone.columns))
@@ -80,14 +80,14 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class WholeRefresh:
-    """The view has to be computed whole."""
+    """The view is computed as a whole, for a reason."""
 
     why: str  # it cannot be merged
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshBase:
-    """The generation that a view goes on from."""
+    """The generation that a refresh continues, with its lineage."""
 
     prior: Prior | WholeRefresh  # the generation that serves, or why none can be built upon
     # the sinks, where they bring that generation forward themselves
@@ -127,7 +127,7 @@ def lineage_of(
     columns: Mapping[TableName, Sequence[str]],
     keys: Mapping[TableName, Sequence[str]],
 ) -> KeyLineage | Untraceable:
-    """Return the way in which a view's keys follow from rows of its tables."""
+    """Return the derivation of the view's keys from rows of its tables."""
     if not isinstance(spec.source, SqlSource):
         return Untraceable("a view in Python does not say where its keys come from")
     if any(MARK in names for names in columns.values()):
@@ -136,7 +136,7 @@ def lineage_of(
 
 
 def is_by_key(lineage: KeyLineage, spec: ViewSpec, prior: Prior) -> bool:
-    """Tell whether a table's keys say which rows go; a sink wants the view's whole keys."""
+    """Tell whether a table's keys alone determine the rows of the view to replace."""
     if lineage.by_key is None:
         return False
     return prior.path is not None or set(lineage.by_key.values()) == set(spec.key)

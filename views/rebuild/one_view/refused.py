@@ -47,10 +47,10 @@ _SCHEMA = pa.schema(
 def note_refused(
     warehouse: str, view: str, generation: int, sinks: Mapping[str, Sink], run: str
 ) -> dict[str, int]:
-    """Write the rows that a generation goes without, where they are not noted yet.
+    """Note the rows that sinks of a generation have refused, unless they are noted already.
 
     Returns:
-        How many rows each sink goes without now, of those that go without any.
+        The number of refused rows of each sink that has any.
     """
     refused_by_sink = {name: left_out_of(sink, generation) for name, sink in sinks.items()}
     rows = [

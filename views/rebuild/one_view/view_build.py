@@ -64,7 +64,7 @@ class ViewBuild:
 
     @property
     def verified(self) -> bool | None:
-        """Tell whether every sink's rows are proved; None if that was not asked or is unknown."""
+        """Tell whether every sink's rows are proved, or None if there is no result."""
         return verdict_of(self.reports.values())
 
     @property
@@ -95,6 +95,6 @@ class ViewBuild:
 
     @property
     def number(self) -> int:
-        """Return the generation that readers see once all goes well."""
+        """Return the generation that readers see after this run, if it succeeds."""
         stays = self.unchanged or self.delta is not None
         return self.previous if stays and self.previous is not None else self.generation.number

@@ -150,7 +150,7 @@ class UnknownValueError(Exception):
 
 
 class _DataFusionSql(Dialect):
-    """Says where nulls are sorted, wherever that is not DataFusion's own order."""
+    """Writes the order of nulls explicitly where DataFusion's default differs."""
 
     NULL_ORDERING = "nulls_are_large"
 
@@ -226,7 +226,7 @@ def _listed(node: exp.Expr) -> exp.Expr:
 
 
 def _check(node: exp.Expr) -> None:
-    """Refuse what is not known to mean the same."""
+    """Refuse a query with a part that is not known to mean the same in DataFusion."""
     if (why := _obstacle(node)) is not None:
         raise UnknownValueError(f"{node.sql('spark')[:60]}: {why}")
 

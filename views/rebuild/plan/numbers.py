@@ -19,7 +19,7 @@ _WHOLE = {_DType.TINYINT: 3, _DType.SMALLINT: 5, _DType.INT: 10, _DType.BIGINT: 
 
 
 class Sort(Enum):
-    """A sort of number."""
+    """The sort of a numeric type: integer, decimal or float."""
 
     WHOLE = "whole"
     DECIMAL = "decimal"
@@ -28,7 +28,7 @@ class Sort(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SparkNumber:
-    """A number as Spark has it."""
+    """A numeric type of Spark: sort, precision and scale."""
 
     sort: Sort  # which one
     # digits in all and after the point; None where they are not known

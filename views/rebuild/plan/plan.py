@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def stands(self) -> list[TableName]:
-        """Return the tables whose states nothing continues: their views are made whole."""
+        """Return the tables whose states cannot be continued: their views are computed whole."""
         foreign = [*(log.table for log in self.logs), *(log.table for log in self.others)]
         return [*foreign, *self.unkeyed]
 
@@ -184,7 +184,7 @@ class ViewPlan:
         return starts
 
     def short_lines(self) -> list[str]:
-        """Return the plan for people in three lines at most, without the obvious."""
+        """Return the plan in at most three lines, without the obvious."""
         now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
         reads = ", ".join(short_name(table) for table in self.spec.tables)
         proof = "" if self.analysis is None else f"; {self.analysis.line()}"
@@ -248,7 +248,7 @@ def planned(
     sample: bool = False,
     steps: Steps = UNSEEN,
 ) -> Plan:
-    """Choose the frontier and judge it; with `sample` a few records are read, to count the rest.
+    """Choose the frontier and judge it; with `sample`, estimate the records from a few of them.
 
     `steps` counts what the brokers are asked for, and the places where records are read.
 
@@ -294,7 +294,7 @@ def planned(
 def _check_bags(
     specs: Sequence[ViewSpec], unkeyed: Collection[TableName], settings: RebuildSettings
 ) -> None:
-    """Refuse what cannot be had of tables without a primary key."""
+    """Refuse options that are not possible for tables without a primary key."""
     if settings.on_bad_record is OnBadRecord.QUARANTINE:
         names = ", ".join(short_name(table) for table in unkeyed)
         raise ConfigurationError(
@@ -581,7 +581,7 @@ def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
 
 
 def shown(record: FrontierRecord) -> Frontier | None:
-    """Return the frontier of a cut to be shown; logs of other programs have none."""
+    """Return the frontier to show for a cut, or None for logs of other programs."""
     return record.frontier if record.offset != NO_FRONTIER else None
 
 

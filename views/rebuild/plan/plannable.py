@@ -113,7 +113,7 @@ def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSp
 def _meant(
     specs: Sequence[ViewSpec], schemas: Mapping[TableName, TopicSchemas]
 ) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
-    """Return views as the engines have to compute them, and why others are refused, by name."""
+    """Return views as the engines have to compute them, and the errors of refused views by name."""
     meant, errors = list[ViewSpec](), dict[str, ChangelogError]()
     for spec in specs:
         try:
@@ -126,7 +126,7 @@ def _meant(
 def _parted(
     specs: Sequence[ViewSpec], plan_of: Callable[[Sequence[ViewSpec]], Plan]
 ) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
-    """Find the views that cannot be planned, by halves: most runs have few of them.
+    """Find the views that cannot be planned, by halving the list: most runs have few.
 
     Raises UnavailableError: a server does not answer; ChoicesError: the settings are wrong for all
     of them.

@@ -124,7 +124,7 @@ class _Rows:
         *,
         order: Sequence[exp.Expr] = (),
     ) -> bool:
-        """Tell whether some values determine their row, or all of it that is used."""
+        """Tell whether some values determine their row, or the used part of it."""
         query = self._query
         outputs = self._outputs()
         if {*outputs} <= {part.name.lower() for part in order if isinstance(part, exp.Column)}:

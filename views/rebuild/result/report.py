@@ -89,7 +89,7 @@ class ViewResult:
 
     @property
     def certificates(self) -> dict[str, Any]:
-        """Return verification's account as plain values, by sink."""
+        """Return the certificates of the verification as plain values, by sink."""
         return {name: report.to_json() for name, report in self.reports.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def others_json(others: Sequence[tuple[Frontier, Sequence[str]]]) -> dict[str, A
 
 
 def cut_lines(frontier: Frontier, topics: Collection[str]) -> list[str]:
-    """Say for people where each capture is read to that some topics are of."""
+    """Return lines with the frontier to which each capture of some topics is read."""
     others = [_place(frontier) for frontier, _ in beside(frontier, topics)]
     here = f"LSN {frontier.lsn}, epoch {frontier.epoch}"
     return [f"{here} of slot {frontier.slot}" if others else here, *others]
@@ -337,7 +337,7 @@ def _cut_line(result: ViewResult | None) -> str | None:
 
 
 def _equal(proved: ViewResult | HistoryRow) -> str:
-    """Say which rows were compared, and are equal."""
+    """Describe the rows that were compared and are equal."""
     if proved.is_of_changes:
         return "changed rows equal"
     return "sample equal" if proved.is_of_sample else "equal, row by row"
@@ -418,7 +418,7 @@ class Outcome:
 
     @classmethod
     def of(cls, results: Iterable[ViewResult]) -> Outcome:
-        """Return the outcome of views each of which says how it went."""
+        """Combine the results of several views."""
         whole = tuple(results)
         return cls(whole, worst(result.error for result in whole))
 

@@ -133,7 +133,7 @@ class Forward:
             self._run.record(PUBLISHED, due, Plan(replay.cut.record, replay.cut), replay)
 
     def rest(self, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Record at times that generations of which no row has changed are true up to here."""
+        """Record now and then that unchanged generations are true up to this frontier."""
         if self._run.bases is not None:
             return  # what readers do not see yet is not published by it
         now, rows = datetime.now(UTC), []
@@ -148,9 +148,9 @@ class Forward:
             self._run.history.append(rows)
 
     def look(self, certifier: Certifier, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Compare all that sinks serve: a proof of some keys does not say that no other changed.
+        """Compare all served rows: a proof of some keys does not show that no other row changed.
 
-        What comes of it is on record: a view that is refuted does not count as proved any more.
+        The result is recorded: a view that is refuted no longer counts as proved.
         """
         if not self._run.settings.looks or self._run.settings.verify is VerifyMode.NONE:
             return
@@ -183,7 +183,7 @@ def _is_due(build: ViewBuild) -> bool:
 
 
 def standing(run: RunContext, forward: Forward, build: ViewBuild) -> RefreshBase:
-    """Return the generation that a view goes on from, and note when it was recorded.
+    """Return the generation that a refresh of the view continues, and note when it was recorded.
 
     History and sinks are asked once: nobody else moves the view's readers meanwhile.
     """
@@ -210,7 +210,7 @@ def _asked(run: RunContext, forward: Forward, build: ViewBuild) -> RefreshBase:
 def needs_rows(
     spec: ViewSpec, stand: RefreshBase, schemas: Mapping[TableName, TopicSchemas]
 ) -> bool:
-    """Tell whether a view needs its tables' rows at its position in order to go on."""
+    """Tell whether a refresh of a view needs its tables' rows at the view's position."""
     if isinstance(stand.prior, WholeRefresh):
         return False
     logged = {table: schemas[table].logged(schemas[table].reader_id) for table in spec.tables}

@@ -52,7 +52,7 @@ class RunProof:
 
 
 def require_exact(replay: States, build: ViewBuild) -> None:
-    """Check that a difference is one: the verifier reads the log too, and it reads it later.
+    """Check that the log was still exact when the verifier read it, which is later.
 
     Raises VerdictError: the log had begun to lose what the verifier read, so nothing is refuted.
     """
@@ -64,7 +64,7 @@ def require_exact(replay: States, build: ViewBuild) -> None:
 
 
 def judged(build: ViewBuild) -> ChangelogError | None:
-    """Return the reason why verification does not let a generation be published, or go on serving.
+    """Return the reason why verification forbids publishing or serving a generation, or None.
 
     A Python view never gets a verdict of its own: its inputs were compared, which can refute it.
     """

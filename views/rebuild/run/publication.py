@@ -147,7 +147,7 @@ class Publication:
             build.switch_seconds = seconds
 
     def retire(self, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Remove generations that are not kept any more, and what else grows old."""
+        """Remove generations that are no longer kept, and outdated files of the warehouse."""
         place, keep = self._run.place, self._run.settings.rebuild.keep
         with self._run.stages.stage("retire", "remove old generations"), self._run.held_still():
             steps = self._run.stages.steps(sum(len(build.served.sinks) for build in builds))

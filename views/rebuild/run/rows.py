@@ -102,7 +102,7 @@ class Rows:
         *,
         states: Mapping[TableName, DataFrame],
     ) -> tuple[DataFrame | Change, StructType]:
-        """Return the rows of a view, or what changed of them, and their schema."""
+        """Return the rows of a view, or only the changed rows, and their schema."""
         frame = frame_of(spark, build.spec, states)
         for sink in build.served.sinks.values():
             sink.check(frame.schema)
@@ -156,7 +156,7 @@ class Rows:
                 return whole
 
     def _is_marked(self, build: ViewBuild, change: Change) -> bool:
-        """Tell whether a view is written as a change of what serves, by deletion vectors."""
+        """Tell whether a view is written as a change of the serving table, by deletion vectors."""
         if not self._run.settings.rebuild.deletion_vectors:
             return False
         sink, *others = build.served.sinks.values()

@@ -71,13 +71,13 @@ class RunContext:
 
     @contextmanager
     def stage(self, name: str, text: str, view: str = "") -> Iterator[None]:
-        """Show and time a stage, unless somebody has asked to end."""
+        """Show and time a stage, unless a stop was requested."""
         self.check_stop()
         with self.stages.stage(name, text, view):
             yield
 
     def check_stop(self) -> None:
-        """Raise where somebody has asked to end.
+        """Raise if a stop was requested.
 
         Raises RebuildError: that is so; LockedError: a lock of the run is lost.
         """
@@ -200,7 +200,7 @@ class RunContext:
 
 @contextmanager
 def only_warned(doing: str, *, of: str = "") -> Iterator[None]:
-    """Do what only makes room: should it fail, the new generation serves all the same."""
+    """Log a failure of the block, which only cleans up: the new generation serves anyway."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the next run retries

@@ -37,7 +37,7 @@ class ElsewhereError(Exception):
 
 @dataclass(slots=True)
 class _Behind:
-    """Since when, and why, a sink lacks more than is kept for it."""
+    """The time and reason since which a sink lacks more rows than are kept for it."""
 
     since: float
     answers: bool = False
@@ -118,9 +118,9 @@ class Sender:
             return self._failed is None and (self._is_under_way or self._lacks())
 
     def pause(self, until: float) -> bool:
-        """Begin nothing more before `resume`; tell whether nothing is under way any more.
+        """Start no write before `resume`; tell whether the present write, if any, has ended.
 
-        `until`: by the monotonic clock, waits so long at most for what is under way.
+        `until`: the latest moment to wait for it, by the monotonic clock.
         """
         with self._changed:
             self._is_paused = True
@@ -139,9 +139,9 @@ class Sender:
             return not self._lacks()
 
     def end(self, until: float | None = None) -> bool:
-        """Begin nothing more, ever; tell whether nothing is under way any more.
+        """Start no further write; tell whether the present write, if any, has ended.
 
-        `until`: by the monotonic clock, waits so long at most; None: as long as it takes.
+        `until`: the latest moment to wait for it, by the monotonic clock; None waits without limit.
         """
         with self._changed:
             self._is_ended = True
@@ -229,7 +229,7 @@ class Sender:
             log.info(text, self.name, self.view, late_s, self._at)
 
     def _add(self, later: Waiting) -> None:
-        """Keep rows until the sink can have them, unless that are too many."""
+        """Keep rows until the sink takes them, unless they are too many."""
         if self._left is not None or self._failed is not None:
             return
         why = "more has changed since than is kept for it"

@@ -88,9 +88,9 @@ class Sending:
         return any(sender.is_busy for sender in self._all())
 
     def pause(self, stop: Callable[[], bool]) -> bool:
-        """Begin nothing more before `resume`; tell whether nothing is under way any more.
+        """Start no write before `resume`; tell whether all present writes have ended.
 
-        `stop`: tells whether to wait no longer for what is under way.
+        `stop`: tells whether to stop waiting for them.
         """
         senders = list(self._all())
         for sender in senders:
@@ -112,11 +112,11 @@ class Sending:
             sender.wait(until)
 
     def end(self, limit_s: float | None = None) -> bool:
-        """Begin nothing more, ever; tell whether nothing is under way any more.
+        """Start no further write; tell whether all present writes have ended.
 
-        What waits is dropped: each sink says where it is, and is brought forward from there.
+        Waiting rows are dropped: each sink knows its position and is brought forward from there.
 
-        `limit_s`: waits so long at most for what is under way; None: as long as it takes.
+        `limit_s`: the longest wait in seconds; None waits without limit.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
         senders = list(self._all())

@@ -29,7 +29,7 @@ Columns = Sequence[tuple[str, Type]]
 
 
 class Equality(Enum):
-    """When two floats are the same."""
+    """The rule by which two floats are equal."""
 
     EXACT = "exact"
     """Bit for bit, all NaNs being one."""

@@ -32,7 +32,7 @@ from views.verify.processes.stages import StageTimes
 
 
 class _OverError(Exception):
-    """Nobody is waiting for the rows that are being read ahead."""
+    """Reading ahead was cancelled: the rows are no longer needed."""
 
 
 class Evidence:
@@ -157,7 +157,7 @@ class Evidence:
         self._open()
 
     def is_declared(self, table: TableName) -> bool:
-        """Tell whether a table is a log of another program, read to its ends and no frontier."""
+        """Tell whether a table is a log of another program, which has no frontiers."""
         return table in self._declared
 
     def left_out(self, table: TableName) -> int:

@@ -43,7 +43,7 @@ def take_left_out(
     *,
     at_most: int,
 ) -> LeftOutRows:
-    """Take what a sink goes without from the table of what must be there.
+    """Remove the rows that a sink has refused from the table of expected rows.
 
     `address`: of the sink, which says it. `key`: names of its key's columns. `at_most`: of more
     rows none is taken away, so that all of them are missing.

@@ -52,7 +52,7 @@ class Cleaning:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """Take what counts of a topic's settings."""
+        """Return the cleaning settings among a topic's settings."""
         return cls(
             policy=settings.get("cleanup.policy", ""),
             clock=settings.get("message.timestamp.type", ""),
@@ -63,7 +63,7 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReading:
-    """By what a topic is read."""
+    """The schema and program version by which a topic is read."""
 
     pin: SchemaPin  # the ids of the schemas that keys bear and that rows are read as
     schema: str  # SHA-256 of the text of the latter
@@ -71,7 +71,7 @@ class SchemaReading:
 
     @classmethod
     def by(cls, pin: SchemaPin, text: str) -> Self:
-        """Return the reading of this program by a schema of this text."""
+        """Return the reading by a schema with this text and the present program version."""
         return cls(pin=pin, schema=sha256(text.encode()).hexdigest(), program=_program())
 
 

@@ -187,7 +187,7 @@ def _within(values: pa.Array, lowest: int) -> pa.Array:
 
 
 def require_alike(topic: str, rows: pa.Table, rule: pa.Table) -> None:
-    """Require that rows that were read by column are what the rule says."""
+    """Require that rows read by column equal the same rows read one by one."""
     if len(rows) != len(rule):
         raise LogError(
             f'topic "{topic}": {len(rows)} rows were read by column, {len(rule)} by fastavro',
@@ -207,7 +207,7 @@ def require_alike(topic: str, rows: pa.Table, rule: pa.Table) -> None:
 
 
 def bare(values: pa.Array) -> list[str]:
-    """Return values as texts that differ where the values do; zeros by their sign."""
+    """Return an injective text form of each value (0.0 and -0.0 differ)."""
     kind = values.type
     if pa.types.is_list(kind):
         items = iter(bare(values.flatten()))

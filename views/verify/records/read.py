@@ -231,7 +231,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
 
 
 def stalled(topic: str) -> UnavailableLogError:
-    """Return the error of a topic of which nothing comes."""
+    """Return the error about a topic from which no record arrives."""
     return UnavailableLogError(
         f'nothing came from topic "{topic}" for {STALL_SECONDS:.0f} s',
         hint="check that Kafka runs",
@@ -239,7 +239,7 @@ def stalled(topic: str) -> UnavailableLogError:
 
 
 def ended_early(topic: str, partition: int, offset: int, end: int) -> LogError:
-    """Return the error of a partition that ended before the frontier's end."""
+    """Return the error about a partition that ends before the frontier's end."""
     return LogError(
         f'topic "{topic}", partition {partition} ended at {offset} while it was read, before {end}',
         hint="the log lost records: take a new snapshot of its table",
@@ -247,7 +247,7 @@ def ended_early(topic: str, partition: int, offset: int, end: int) -> LogError:
 
 
 def refused(topic: str, partition: int, reason: str) -> LogError:
-    """Return the error of a partition that the brokers do not give."""
+    """Return the error about a partition that the brokers refuse to send."""
     return LogError(f'topic "{topic}", partition {partition} cannot be read: {reason}')
 
 

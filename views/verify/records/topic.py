@@ -267,7 +267,7 @@ def unmoved(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Iterator[
 
 
 def _untold(_records: int) -> None:
-    """Tell nobody how many were read."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)

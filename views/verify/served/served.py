@@ -75,7 +75,7 @@ def _make(
 
 
 def _once(database: duckdb.DuckDBPyConnection, table: str, rows: int) -> int:
-    """Take out what a cache's SCAN gave twice: rows that are the same in all, their key too."""
+    """Remove the copies of rows that a cache's SCAN returned twice."""
     name = quoted(table)
     distinct = first_row(database, f"SELECT count(DISTINCT {ID_COLUMN}) FROM {name}")
     if distinct == (rows,):
