@@ -94,7 +94,7 @@ def test_the_stream_of_a_slot_of_others_begins_where_it_is_asked_to(capture, pla
     _, _, said = capture.run("--until", "now")
     assert f"--start-lsn {stands}" in said
     assert "is before" in refused(capture, "--start-lsn", "0/1")
-    assert "behind the end" in refused(capture, "--start-lsn", "FFFF/0")
+    assert "after the end" in refused(capture, "--start-lsn", "FFFF/0")
     assert describe(capture.kafka, [f"{capture.prefix}.notes"]) == {}
     begin = ["--start-lsn", places[1], "--skip-snapshot"]
     capture.catch_up(*begin)
