@@ -36,10 +36,10 @@ def fail(fault: TaskFault, *parts: str | Column) -> Column:
 
 def joined(*parts: str | Column) -> Column:
     """Return texts and columns of text as one text; a null in it is `null`."""
-    return F.concat(*(F.lit(part) if isinstance(part, str) else _text(part) for part in parts))
+    return F.concat(*(F.lit(part) if isinstance(part, str) else _as_column(part) for part in parts))
 
 
-def _text(part: Column) -> Column:
+def _as_column(part: Column) -> Column:
     return F.coalesce(part.cast("string"), F.lit("null"))
 
 

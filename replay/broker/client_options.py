@@ -42,7 +42,7 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
     if java.get("ssl.endpoint.identification.algorithm") == "none":
         java["ssl.endpoint.identification.algorithm"] = ""  # the Java client's word for it
     java |= _sasl(options)
-    java |= _pem(options, _FILES, _read)
+    java |= _pem(options, _FILES, _file_text)
     java |= _pem(options, _TEXTS, lambda _, text: text)
     if "ssl.key.password" in options:
         java["ssl.key.password"] = options["ssl.key.password"]
@@ -62,7 +62,7 @@ def travelling(options: Mapping[str, str]) -> dict[str, str]:
     Raises ConfigurationError: a file is missing, or is not PEM.
     """
     return {
-        _TRAVELLING.get(name, name): _read(name, value) if name in _TRAVELLING else value
+        _TRAVELLING.get(name, name): _file_text(name, value) if name in _TRAVELLING else value
         for name, value in options.items()
     }
 
@@ -101,7 +101,7 @@ def _pem(
     return java
 
 
-def _read(name: str, path: str) -> str:
+def _file_text(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:

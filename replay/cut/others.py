@@ -48,7 +48,7 @@ def make_other_cuts(
     cuts = []
     for own in _by_capture(logs):
         record = _newest(kafka, own[0])
-        tables = [_table(record.frontier, log) for log in own]
+        tables = [_source_table(record.frontier, log) for log in own]
         cut = make_cut(
             kafka, record, tables, settings=settings, clock=clock, sample=sample, steps=steps
         )
@@ -65,7 +65,7 @@ def table_of_source(kafka: KafkaConnection, log: CapturedLog) -> TableName:
         VerdictError: it has left the topic's table out, for the reason that it says.
         UnavailableLogError: the brokers do not answer.
     """
-    return _table(_newest(kafka, log).frontier, log)
+    return _source_table(_newest(kafka, log).frontier, log)
 
 
 def newest_of(kafka: KafkaConnection, logs: Sequence[CapturedLog]) -> dict[str, FrontierRecord]:
@@ -98,7 +98,7 @@ def _newest(kafka: KafkaConnection, log: CapturedLog) -> FrontierRecord:
         ) from error
 
 
-def _table(frontier: Frontier, log: CapturedLog) -> TableName:
+def _source_table(frontier: Frontier, log: CapturedLog) -> TableName:
     table = frontier.tables.get(log.topic)
     if table is not None:
         return table

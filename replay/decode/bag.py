@@ -186,12 +186,12 @@ def _content(columns: Sequence[LoggedColumn], names: Sequence[str]) -> Column:
 
 def _exact(value: Column, kind: ColumnType) -> Column:
     if kind.has_escape:
-        plain = _plain(value.getField(VALUE), kind)
+        plain = _comparable(value.getField(VALUE), kind)
         return F.when(value.isNotNull(), F.struct(plain, value.getField(ESCAPE)))
-    return _plain(value, kind)
+    return _comparable(value, kind)
 
 
-def _plain(value: Column, kind: ColumnType) -> Column:
+def _comparable(value: Column, kind: ColumnType) -> Column:
     if kind.kind in _FLOATS:
         return value.cast("string")
     if kind.element is not None and kind.element.kind in _FLOATS:

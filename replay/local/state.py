@@ -99,7 +99,7 @@ class LocalScan:
         with ExitStack() as stack:
             folds = self._folded(ranges, stack)
             if self.has_grown:
-                yield reader.table(_written(_merged(self._each(folds))))
+                yield reader.table(_written(_merged(self._each_batch(folds))))
                 return
             for partition, columns_read in self._drained(folds):
                 yield reader.table(list(_with_values(partition, columns_read)))
@@ -142,7 +142,7 @@ class LocalScan:
             return []
         with ThreadPoolExecutor(min(len(ranges), os.cpu_count() or 1), "replay-read") as pool:
             jobs = {
-                pool.submit(self._read, fold, part)
+                pool.submit(self._read_range, fold, part)
                 for fold, part in zip(folds, ranges, strict=True)
             }
             running = jobs
@@ -153,7 +153,7 @@ class LocalScan:
                     job.result()
         return [(part.partition, fold) for fold, part in zip(folds, ranges, strict=True)]
 
-    def _read(self, fold: LastRecords, part: PartitionRange) -> None:
+    def _read_range(self, fold: LastRecords, part: PartitionRange) -> None:
         try:
             read_into(fold, self.kafka, self.schemas.topic, part)
         except MarkedError as error:
@@ -176,7 +176,7 @@ class LocalScan:
             except StrangeRecordError as error:
                 raise self._strange(error, partition) from error
 
-    def _each(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[Last]:
+    def _each_batch(self, folds: Iterable[tuple[int, LastRecords]]) -> Iterator[Last]:
         for partition, columns in self._drained(folds):
             yield from _rows(partition, columns, None)
 

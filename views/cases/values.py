@@ -18,6 +18,7 @@ from uuid import UUID
 import fastavro
 
 from changelog.contract.base.errors import EncodeError, ViewError
+from changelog.contract.forms.declared import SPARK_TYPES
 from changelog.contract.rows.schema import branches
 from changelog.contract.rows.text import encoder
 from changelog.contract.rows.types import ColumnType, Kind, array_type, column_type
@@ -46,20 +47,8 @@ _INTERNAL = {
 _BITS = {"smallint": 15, "int2": 15, "integer": 31, "int": 31, "int4": 31}
 _BOOLEANS = {"t": b"t", "true": b"t", "f": b"f", "false": b"f"}
 _TOO_FINE = re.compile(r"\.\d{7}")
-_SPARK = {
-    "boolean": Kind.BOOLEAN,
-    "tinyint": Kind.INT,
-    "smallint": Kind.INT,
-    "int": Kind.INT,
-    "bigint": Kind.LONG,
-    "float": Kind.FLOAT,
-    "double": Kind.DOUBLE,
-    "string": Kind.STRING,
-    "binary": Kind.BYTES,
-    "date": Kind.DATE,
-    "timestamp": Kind.TIMESTAMPTZ,
-    "timestamp_ntz": Kind.TIMESTAMP,
-}
+_SPARK = {**SPARK_TYPES, "tinyint": Kind.INT, "smallint": Kind.INT}
+"""The kinds of a view's columns: a view may compute small integers, which no log has."""
 
 
 class CaseNumber(str):

@@ -225,7 +225,7 @@ class GenerationHistory:
 
         Raises ChangelogError: the table is there and cannot be read.
         """
-        table = self._table()
+        table = self._delta_table()
         return None if table is None else str(table.metadata().id)
 
     def append(self, rows: Iterable[HistoryRow]) -> None:
@@ -254,7 +254,7 @@ class GenerationHistory:
             conditions = [f"view IN ({names})" if names else "false"]
         if generation is not None:
             conditions.append(f"generation = {generation}")
-        columns_of_rows = self._read(self._table(), (), " AND ".join(conditions))
+        columns_of_rows = self._read_rows(self._delta_table(), (), " AND ".join(conditions))
         rows = map(HistoryRow.from_columns, columns_of_rows)
         return sorted(rows, key=lambda row: row.at)
 
@@ -263,13 +263,13 @@ class GenerationHistory:
 
         Raises ChangelogError: the table is there and cannot be read.
         """
-        table = self._table()
+        table = self._delta_table()
         version = _version(table)
         if version is None:
             return []
         if self._steps is None or self._steps[0] != version:
             steps: dict[str, list[Step]] = {}
-            rows = self._read(table, ["view", "generation", "state", "at"])
+            rows = self._read_rows(table, ["view", "generation", "state", "at"])
             for row in sorted(rows, key=lambda row: row["at"]):
                 steps.setdefault(row["view"], []).append((row["generation"], row["state"]))
             self._steps = version, steps
@@ -280,12 +280,12 @@ class GenerationHistory:
 
         Raises ChangelogError: the table is there and cannot be read.
         """
-        table = self._table()
+        table = self._delta_table()
         version = _version(table)
         if version is None:
             return None
         if self._declared is None or self._declared[0] != version:
-            rows = self._read(
+            rows = self._read_rows(
                 table, ["view", "generation", "declaration", "at"], "declaration <> ''"
             )
             self._declared = (
@@ -310,9 +310,9 @@ class GenerationHistory:
 
         Raises ChangelogError: the table is there and cannot be read.
         """
-        return _version(self._table())
+        return _version(self._delta_table())
 
-    def _read(
+    def _read_rows(
         self, table: DeltaTable | None, columns: Sequence[str], condition: str = ""
     ) -> list[dict[str, Any]]:
         if table is None:
@@ -324,7 +324,7 @@ class GenerationHistory:
         rows: list[dict[str, Any]] = arrow.to_pylist()
         return rows
 
-    def _table(self) -> DeltaTable | None:
+    def _delta_table(self) -> DeltaTable | None:
         try:
             return DeltaTable(self._place)
         except TableNotFoundError:
@@ -338,7 +338,7 @@ class GenerationHistory:
         Raises ChangelogError: the table cannot be written.
         """
         try:
-            table = self._table()
+            table = self._delta_table()
             if table is None or len(table.file_uris()) < MANY_FILES:
                 return
             table.optimize.compact()

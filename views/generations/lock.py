@@ -95,7 +95,7 @@ def building(
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
     taken = {view: f'another rebuild of view "{view}" runs' for view in sorted(set(views))}
-    with _all(place, BUILD, taken, patience):
+    with _lock_all(place, BUILD, taken, patience):
         yield
 
 
@@ -110,12 +110,12 @@ def following(
         ChangelogError: the project's folder cannot be written, or the brokers do not answer.
     """
     taken = {view: f'view "{view}" is followed' for view in sorted(set(views))}
-    with _all(place, FOLLOW, taken, patience):
+    with _lock_all(place, FOLLOW, taken, patience):
         yield
 
 
 @contextmanager
-def _all(
+def _lock_all(
     place: LockPlace, kind: str, taken: Mapping[str, str], patience: LockPatience
 ) -> Iterator[None]:
     folder = folder_of(place.root)

@@ -39,8 +39,8 @@ NOBODY = Others()
 def reserving(folder: Path, view: str) -> Iterator[None]:
     """Keep the reservation of a builder, who has just taken the view's lock."""
     own, dead_file = _paths(folder, view)
-    if dead := _read(own) | _read(dead_file):
-        _write(dead_file, dead)
+    if dead := _read_numbers(own) | _read_numbers(dead_file):
+        _write_numbers(dead_file, dead)
     own.unlink(missing_ok=True)
     try:
         yield
@@ -50,7 +50,7 @@ def reserving(folder: Path, view: str) -> Iterator[None]:
 
 def reserve(folder: Path, view: str, numbers: Collection[int]) -> None:
     """Record the generations being built, replacing an earlier record; needs the view's lock."""
-    _write(_paths(folder, view)[0], numbers)
+    _write_numbers(_paths(folder, view)[0], numbers)
 
 
 def others(folder: Path, view: str, *, builds: bool) -> Others:
@@ -59,7 +59,7 @@ def others(folder: Path, view: str, *, builds: bool) -> Others:
     `builds`: whether the caller holds the lock of builders itself.
     """
     own, dead_file = _paths(folder, view)
-    building, dead = _read(own), _read(dead_file)
+    building, dead = _read_numbers(own), _read_numbers(dead_file)
     if builds or (building and is_held(folder / f"{view}.lock")):
         return Others(frozenset() if builds else building, dead, (dead_file,))
     return Others(dead=dead | building, files=(own, dead_file))
@@ -80,14 +80,14 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> frozenset[int]:
+def _read_numbers(path: Path) -> frozenset[int]:
     try:
         return frozenset(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return frozenset()
 
 
-def _write(path: Path, numbers: Collection[int]) -> None:
+def _write_numbers(path: Path, numbers: Collection[int]) -> None:
     part = path.with_suffix(f"{path.suffix}.part")
     part.write_text(json.dumps(sorted(numbers)), encoding="utf-8")
     part.replace(path)

@@ -112,10 +112,10 @@ class Holders:
             return NOTHING
         if id(node) not in self._known:
             self._known[id(node)] = NOTHING
-            self._known[id(node)] = self._found(node)
+            self._known[id(node)] = self._content(node)
         return self._known[id(node)]
 
-    def _found(  # noqa: C901, PLR0911, PLR0912 - one for each form
+    def _content(  # noqa: C901, PLR0911, PLR0912 - one for each form
         self, node: exp.Expr
     ) -> CapturedValues:
         match node:

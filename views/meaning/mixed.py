@@ -142,7 +142,7 @@ class _Categories:
             return None
         if id(node) not in self._known:
             self._known[id(node)] = None
-            self._known[id(node)] = self._found(node)
+            self._known[id(node)] = self._category(node)
         return self._known[id(node)]
 
     def columns(self, query: exp.Expr) -> list[exp.Expr]:
@@ -153,7 +153,7 @@ class _Categories:
             return [one if other is None or self.of(one) else other for one, other in sides]
         return list(query.selects) if isinstance(query, exp.Select) else []
 
-    def _found(self, node: exp.Expr) -> Category | None:  # noqa: C901, PLR0911, PLR0912 - a table
+    def _category(self, node: exp.Expr) -> Category | None:  # noqa: C901, PLR0911, PLR0912 - a table
         match node:
             case exp.Column():
                 return self._of_column(node)

@@ -147,7 +147,7 @@ class ViewDiff:
         differ = (f"  {name} differs in {n:,} rows" for name, n in self.by_column.items())
         lines = [title, counts, *(f"  {line}" for line in self.columns.lines()), *differ]
         parts: list[RenderableType] = [Text(line) for line in lines]
-        return Group(*parts, *([_table(self.samples)] if self.samples else []))
+        return Group(*parts, *([_samples_table(self.samples)] if self.samples else []))
 
 
 def diff(
@@ -268,7 +268,7 @@ def _cut(value: str | None, longest: int) -> str | None:
     return value if value is None or len(value) <= longest else value[: longest - 1] + "…"
 
 
-def _table(samples: Sequence[Sample]) -> Table:
+def _samples_table(samples: Sequence[Sample]) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     for name in ("", "key", "column", "now", "then"):
         table.add_column(name, overflow="fold")

@@ -63,7 +63,7 @@ def to_drop(names: Sequence[str], settings: RebuildSettings) -> list[ToDrop]:
     """
     catalog = catalog_of(settings.project)
     rows = GenerationHistory(settings.warehouse).rows()
-    return [_found(name, catalog, rows) for name in names]
+    return [_view_to_drop(name, catalog, rows) for name in names]
 
 
 def drop(
@@ -110,7 +110,7 @@ def drop(
             _remove_proofs(dropped, settings)
 
 
-def _found(name: str, catalog: Catalog, rows: Sequence[HistoryRow]) -> ToDrop:
+def _view_to_drop(name: str, catalog: Catalog, rows: Sequence[HistoryRow]) -> ToDrop:
     own = _since_dropped(row for row in rows if row.view == name)
     try:
         spec = catalog.load(name)

@@ -90,7 +90,7 @@ def publish_staged(
         with stages.stage("publish", "publish every sink at once"):
             seconds = swap(targets_to_move, confirm=place.confirm, steps=stages.steps())
         with stages.stage("record", "write the history"):
-            _record(to_move, history, seconds)
+            _record_published(to_move, history, seconds)
         with stages.stage("retire", "remove old generations"):
             steps = stages.steps(_sinks(target.served for target in to_move))
             _retire(to_move, history, settings.rebuild.keep, steps)
@@ -200,7 +200,9 @@ def _noted_together(
     return noted
 
 
-def _record(targets: Sequence[_StagedTarget], history: GenerationHistory, seconds: float) -> None:
+def _record_published(
+    targets: Sequence[_StagedTarget], history: GenerationHistory, seconds: float
+) -> None:
     rows = []
     for target in targets:
         before = target.before

@@ -186,7 +186,7 @@ class _Verification:
         if sent is not None:
             self._served = take_sent(self._database, "served", sent.rows, self._columns)
         elif address is not None:
-            self._read("served", address, self._columns, self._request.key)
+            self._read_served("served", address, self._columns, self._request.key)
         is_read_whole = sent is None and self._request.mode != "sample"
         served_hash = ""
         if is_read_whole and (evaluated.bags or self._request.mode == "changed"):
@@ -233,7 +233,7 @@ class _Verification:
             ]
             state.require_exact(self._database, [c.column for c in read])
             columns = [(c.column, logged_type(c.type)) for c in read]
-            self._read("served", address, columns, state.key)
+            self._read_served("served", address, columns, state.key)
             seen = state.as_seen(self._database)
             comparison = self._comparison(seen, columns, state.key, {})
             apart, rows = comparison.run()
@@ -281,7 +281,7 @@ class _Verification:
             self._taken[table] = taken
         return state
 
-    def _read(
+    def _read_served(
         self, name: str, address: Address, columns: Sequence[tuple[str, Type]], key: Sequence[str]
     ) -> None:
         with self._stages.of("served"):

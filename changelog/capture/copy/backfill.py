@@ -306,7 +306,7 @@ class Backfill:
         hidden += self._writers(snapshot)
         if hidden:
             self._holder.release()
-            self._wait(f"transactions are not visible yet: {_listed(hidden)}")
+            self._wait(f"transactions are not visible yet: {_listed_xids(hidden)}")
             return
         for task in unkeyed:
             # Of a table without a key exactly the changes that the snapshot does not see are
@@ -551,6 +551,6 @@ class Backfill:
         self.tasks.finish(task)
 
 
-def _listed(xids: Sequence[int]) -> str:
+def _listed_xids(xids: Sequence[int]) -> str:
     shown = ", ".join(map(str, sorted(xids)[:5]))
     return shown if len(xids) <= 5 else f"{shown} and {len(xids) - 5} more"  # noqa: PLR2004

@@ -301,10 +301,10 @@ class TableTasks:
     def write_progress(self) -> None:
         """Write the progress of the copies to the frontier topic."""
         self._watch.keep()
-        self._environment.frontiers.write_backfill(self._record())
+        self._environment.frontiers.write_backfill(self._progress_record())
         self._context.failpoint(Failpoint.PROGRESS_WRITTEN)
 
-    def _record(self) -> BackfillRecord:
+    def _progress_record(self) -> BackfillRecord:
         system = self._environment.system
         return BackfillRecord(
             slot=self._environment.settings.slot,

@@ -54,7 +54,8 @@ def _refusal(
             f"; or, if it is no longer wanted, end it and run `changelog slot drop --slot {slot}`"
         )
     return ConfigurationError(
-        f"the capture of {whose} has {_listed(shared)} too: both would write there, and {harm}",
+        f"the capture of {whose} has {_listed_topics(shared)} too: both would write there, "
+        f"and {harm}",
         hint=way,
     )
 
@@ -72,7 +73,7 @@ def _topics_of(environment: Environment, slot: str) -> dict[str, set[str]]:
     return topics
 
 
-def _listed(topics: Collection[str]) -> str:
+def _listed_topics(topics: Collection[str]) -> str:
     few = ", ".join(f'"{topic}"' for topic in list(topics)[:3])
     more = f" and {len(topics) - 3} more" if len(topics) > 3 else ""  # noqa: PLR2004 - as above
     return f"the topic {few}" if len(topics) == 1 else f"the topics {few}{more}"

@@ -119,7 +119,7 @@ class DeclaredLog:
         return f"{newest}; no frontier cuts transactions or topics at one moment"
 
 
-_TYPES = {
+SPARK_TYPES = {
     "boolean": Kind.BOOLEAN,
     "int": Kind.INT,
     "bigint": Kind.LONG,
@@ -131,6 +131,8 @@ _TYPES = {
     "timestamp": Kind.TIMESTAMPTZ,
     "timestamp_ntz": Kind.TIMESTAMP,
 }
+"""The kinds of values by Spark's names of their types; decimals have a pattern of their own."""
+
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 
 
@@ -150,11 +152,11 @@ def _declared_type(text: str, where: str) -> ColumnType:
         precision, scale = int(match[1]), int(match[2])
         if 1 <= precision <= MAX_DECIMAL_PRECISION and scale <= precision:
             return ColumnType(text, Kind.DECIMAL, precision, scale)
-    kind = _TYPES.get(text)
+    kind = SPARK_TYPES.get(text)
     if kind is None:
         raise ConfigurationError(
             f'{where}: "{text}" is no type of a column here',
-            hint=f"use decimal(p,s) with p up to {MAX_DECIMAL_PRECISION}, {', '.join(_TYPES)}",
+            hint=f"use decimal(p,s) with p up to {MAX_DECIMAL_PRECISION}, {', '.join(SPARK_TYPES)}",
         )
     return ColumnType(text, kind)
 

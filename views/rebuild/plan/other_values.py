@@ -31,7 +31,7 @@ _OF_DAYS = ("YEAR", "MONTH", "WEEK", "DAY", "QUARTER")
 def other_values(query: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:
     """Yield a sentence for each value that differs in PostgreSQL."""
     for node in query.walk():
-        yield from _of(node, sql, nulls)
+        yield from _sentences_of(node, sql, nulls)
     for order in nulls.orders():
         here, there, word = ("first", "last", "")
         if order.args.get("desc"):
@@ -42,7 +42,7 @@ def other_values(query: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:
         )
 
 
-def _of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901, PLR0912 - a table
+def _sentences_of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # noqa: C901, PLR0912 - a table
     match node:
         case exp.Cast() if node.to.is_type(*_INTEGERS):
             yield from _cut(node)

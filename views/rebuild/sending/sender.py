@@ -153,7 +153,7 @@ class Sender:
         while self._is_next():
             failed: Exception | None = None
             try:
-                self._do(self._sending)
+                self._send_or_probe(self._sending)
             except Exception as error:  # noqa: BLE001 - is raised where the rounds are made
                 failed = error
             with self._changed:
@@ -163,7 +163,7 @@ class Sender:
                 elif failed is not None:
                     self._give_up(failed)
                 else:
-                    self._done(some)
+                    self._note_sent(some)
                 self._changed.notify_all()
 
     def _is_next(self) -> bool:
@@ -186,7 +186,7 @@ class Sender:
             return False
         return self._waiting is not None or (self._left is not None and not self._left.answers)
 
-    def _do(self, some: Waiting | None) -> None:
+    def _send_or_probe(self, some: Waiting | None) -> None:
         if self._sink.published() != self._generation:
             raise ElsewhereError(f'somebody else has moved readers of view "{self.view}"')
         if some is not None:
@@ -215,7 +215,7 @@ class Sender:
         if not isinstance(failed, ElsewhereError):
             log.warning("sink %s of view %s takes no more: %s", self.name, self.view, failed)
 
-    def _done(self, some: Waiting | None) -> None:
+    def _note_sent(self, some: Waiting | None) -> None:
         if self._failures:
             log.info("sink %s of view %s answers again", self.name, self.view)
         self._failures, self._not_before, self._why = 0, 0.0, ""

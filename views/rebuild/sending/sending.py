@@ -47,7 +47,7 @@ class Sending:
         """
         since = time.monotonic()
         fresh = []
-        for sender in self._all():
+        for sender in self._all_senders():
             delta = deltas.get(sender.view)
             if delta is None:
                 sender.reached(position)
@@ -75,7 +75,7 @@ class Sending:
     @property
     def calls_for_spark(self) -> str | None:
         """Return the reason why the next round has to use Spark, or None."""
-        for sender in self._all():
+        for sender in self._all_senders():
             if isinstance(sender.failed, ElsewhereError):
                 return str(sender.failed)
             if sender.can_catch_up:
@@ -85,14 +85,14 @@ class Sending:
     @property
     def is_busy(self) -> bool:
         """Tell whether a sink may be written to at any moment."""
-        return any(sender.is_busy for sender in self._all())
+        return any(sender.is_busy for sender in self._all_senders())
 
     def pause(self, stop: Callable[[], bool]) -> bool:
         """Start no write before `resume`; tell whether all present writes have ended.
 
         `stop`: tells whether to stop waiting for them.
         """
-        senders = list(self._all())
+        senders = list(self._all_senders())
         for sender in senders:
             sender.pause(time.monotonic())
         while not all(sender.pause(time.monotonic() + _LOOK_S) for sender in senders):
@@ -102,13 +102,13 @@ class Sending:
 
     def resume(self) -> None:
         """Resume sending to all sinks."""
-        for sender in self._all():
+        for sender in self._all_senders():
             sender.resume()
 
     def drain(self, limit_s: float) -> None:
         """Wait until sinks that answer have what waits for them."""
         until = time.monotonic() + limit_s
-        for sender in self._all():
+        for sender in self._all_senders():
             sender.wait(until)
 
     def end(self, limit_s: float | None = None) -> bool:
@@ -119,12 +119,12 @@ class Sending:
         `limit_s`: the longest wait in seconds; None waits without limit.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
-        senders = list(self._all())
+        senders = list(self._all_senders())
         self._senders = {}
         for sender in senders:
             sender.end(time.monotonic())
         return all(sender.end(until) for sender in senders)
 
-    def _all(self) -> Iterator[Sender]:
+    def _all_senders(self) -> Iterator[Sender]:
         for senders in self._senders.values():
             yield from senders.values()

@@ -243,7 +243,7 @@ class Comparison:
             ORDER BY {order}, s.{ID_COLUMN} LIMIT {limit}
             """
         ).fetchall()
-        return [difference for row in rows for difference in self._found(row)]
+        return [difference for row in rows for difference in self._mismatch(row)]
 
     def ranges(self) -> list[dict[str, object]]:
         """Return first key, last key, number and hash of the rows of each range of served keys.
@@ -272,7 +272,7 @@ class Comparison:
             for _, first, last, count, hash_ in rows
         ]
 
-    def _found(
+    def _mismatch(
         self,
         row: tuple[Any, ...],
     ) -> list[Mismatch]:

@@ -107,7 +107,7 @@ class Evidence:
         return self._taken[table].state
 
     def _read(self, table: TableName) -> Taken:
-        return self._read_by_tasks(table) or self._opened().take(table)
+        return self._read_by_tasks(table) or self._open_tables().take(table)
 
     def _told(self, text: str) -> None:
         if self._is_over.is_set():
@@ -168,7 +168,7 @@ class Evidence:
     def forget(self, tables: Collection[TableName]) -> None:
         """Keep no states of the tables of a view in which a mismatch was found."""
         wait(self._ahead.values())
-        self._opened().forget(tables)
+        self._open_tables().forget(tables)
 
     def keep(self) -> None:
         """Keep the states that were proved, where that is wanted.
@@ -178,7 +178,7 @@ class Evidence:
         if self._keeper is not None and self._taken:
             self._keeper.keep()
 
-    def _opened(self) -> Keeper:
+    def _open_tables(self) -> Keeper:
         if self._keeper is None:
             tables = FrontierTables(
                 self.database,

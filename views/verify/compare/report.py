@@ -83,7 +83,9 @@ class VerifyReport:
             f"{self.mismatches:,} mismatches, {self.seconds:.1f} s",
         )
         notes = [Text(f"  {note}", style="dim") for note in self.notes]
-        return Group(title, *notes, *([_table(self.differences)] if self.differences else []))
+        return Group(
+            title, *notes, *([_mismatch_table(self.differences)] if self.differences else [])
+        )
 
 
 def verdict_of(reports: Iterable[VerifyReport]) -> bool | None:
@@ -120,7 +122,7 @@ def _short(value: str | None) -> str:
     return value if len(value) <= _WIDEST else value[: _WIDEST - 1] + "…"
 
 
-def _table(differences: tuple[Mismatch, ...]) -> Table:
+def _mismatch_table(differences: tuple[Mismatch, ...]) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     for name in ("key", "kind", "column", "expected", "served", "offset"):
         table.add_column(name, overflow="fold")

@@ -50,7 +50,7 @@ class KeptTopic:
 
         Raises BrokenError: it is not what was written; OSError: it cannot be read.
         """
-        self._read = self._text()
+        self._read = self._manifest_text()
         if self._read is None:
             return None
         manifest = ProofManifest.from_json(self._read)
@@ -86,7 +86,7 @@ class KeptTopic:
         """
         with (self._folder / _SWAP).open("ab") as swap:
             fcntl.flock(swap, fcntl.LOCK_EX)
-            if self._text() != self._read:
+            if self._manifest_text() != self._read:
                 return False
             self._replace(manifest.to_json().encode())
         return True
@@ -99,7 +99,7 @@ class KeptTopic:
         """Remove the files that no manifest names, unless somebody else reads here."""
         if not self._is_alone():
             return
-        text, named = self._text(), {_MANIFEST, _LOCK, _SWAP}
+        text, named = self._manifest_text(), {_MANIFEST, _LOCK, _SWAP}
         if text is not None:
             with suppress(BrokenError):
                 named |= {file.name for file in ProofManifest.from_json(text).files}
@@ -126,7 +126,7 @@ class KeptTopic:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self._folder / _LOCK).open("ab")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        self._read = self._text()
+        self._read = self._manifest_text()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +134,7 @@ class KeptTopic:
         if self._lock is not None:
             self._lock.close()
 
-    def _text(self) -> bytes | None:
+    def _manifest_text(self) -> bytes | None:
         try:
             return (self._folder / _MANIFEST).read_bytes()
         except FileNotFoundError:

@@ -124,7 +124,7 @@ def obstacles(
         if was != now:
             yield f"{fact} changed from {was} to {now}"
     if proved.reading != reading:
-        yield f"it was read by {_told(proved.reading)}, now by {_told(reading)}"
+        yield f"it was read by {_reading_text(proved.reading)}, now by {_reading_text(reading)}"
     proved_ends, ends = old.ends.get(topic, ()), frontier.ends.get(topic, ())
     if len(proved_ends) != len(ends) or len(proved_ends) != len(starts):
         yield f"it has {len(ends)} partitions and had {len(proved_ends)}"
@@ -179,7 +179,7 @@ def cannot_be_kept(frontier: Frontier, topic: str) -> Iterator[str]:
         yield "the frontier does not know the leaders of its partitions"
 
 
-def _told(reading: SchemaReading) -> str:
+def _reading_text(reading: SchemaReading) -> str:
     key, value = reading.pin.key, reading.pin.value
     return f"schemas {key} and {value} ({reading.schema[:8]}), version {reading.program}"
 

@@ -71,7 +71,7 @@ def joined(
     Returns:
         The state, and the table of all that was touched since the base.
     """
-    names = _names(database, state)
+    names = _column_names(database, state)
     whole, touched = f"{state.base}_whole", state.base
     if layers:
         touched = f"{state.base}_touched"
@@ -97,7 +97,7 @@ def write_rows(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> i
     return row_count(database, table)
 
 
-def _names(database: duckdb.DuckDBPyConnection, state: TableState) -> str:
+def _column_names(database: duckdb.DuckDBPyConnection, state: TableState) -> str:
     described = database.execute(f"DESCRIBE {quoted(state.base)}").fetchall()
     return ", ".join(quoted(str(row[0])) for row in described if row[0] != GONE_COLUMN)
 

@@ -103,7 +103,7 @@ def _json_decimal(kind: ColumnType) -> Taker:
     return take
 
 
-def _whole(bits: int) -> Taker:
+def _whole_number(bits: int) -> Taker:
     def take(value: Any) -> int:  # noqa: ANN401
         if not isinstance(value, Literal) or not value.lstrip("-").isdigit():
             raise FaultError(f"{value!r} is no integer")
@@ -158,7 +158,7 @@ def _octets(value: Any) -> bytes:  # noqa: ANN401
 
 def _day(value: Any) -> int:  # noqa: ANN401
     if isinstance(value, Literal):
-        return int(_whole(31)(value))
+        return int(_whole_number(31)(value))
     if len(value) != len("2024-01-31"):
         raise FaultError(f"{value!r} is no date")
     return (date.fromisoformat(value) - _EPOCH).days
@@ -186,8 +186,8 @@ def _instant(*, zoned: bool) -> Taker:
 
 _FROM_JSON: dict[Kind, Taker] = {
     Kind.BOOLEAN: _truth,
-    Kind.INT: _whole(31),
-    Kind.LONG: _whole(63),
+    Kind.INT: _whole_number(31),
+    Kind.LONG: _whole_number(63),
     Kind.FLOAT: _single,
     Kind.DOUBLE: _double,
     Kind.STRING: _characters,

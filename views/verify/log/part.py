@@ -63,11 +63,11 @@ class PartJob:
     def do(self, part: TopicPart) -> str:
         """Return the receipt of a part as text, or the error that ended it."""
         try:
-            return self._done(part).to_text()
+            return self._read_part(part).to_text()
         except ChangelogError as error:
             return failed(error)
 
-    def _done(self, part: TopicPart) -> Receipt:
+    def _read_part(self, part: TopicPart) -> Receipt:
         decoder: Decoder = pickle.loads(self.decoder)  # noqa: S301 - of our own driver
         findings = findings_of(
             self.frontier,

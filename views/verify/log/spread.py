@@ -106,7 +106,7 @@ class SpreadTables:
         if (why := self._obstacle(frontier, table, topic)) is not None:
             log.info('topic "%s" is read here for its proof, not by tasks: %s', topic, why)
             return None
-        return self._read(frontier, table, topic, self._pins[topic])
+        return self._read_by_tasks(frontier, table, topic, self._pins[topic])
 
     def _obstacle(self, frontier: Frontier, table: TableName, topic: str) -> str | None:
         """Return the reason, if known beforehand, why tasks cannot read a topic, or None."""
@@ -120,7 +120,7 @@ class SpreadTables:
             return "one partition has all of its records"
         return None
 
-    def _read(
+    def _read_by_tasks(
         self, frontier: Frontier, table: TableName, topic: str, pin: SchemaPin
     ) -> Taken | None:
         begun, ends = time.monotonic(), frontier.ends[topic]

@@ -220,7 +220,7 @@ def read_topic(
             buckets = buckets_of(offsets, work_directory)
             stack.callback(buckets.close)
             pace = Pace(tell, f'topic "{topic}": read', offsets, "records")
-            _read(kafka, topic, starts, ends, TopicRead(findings, buckets, pace.add))
+            _read_shares(kafka, topic, starts, ends, TopicRead(findings, buckets, pace.add))
         findings.require()
         stack.pop_all()
     newest = None if findings.newest is None else int.from_bytes(findings.newest[1][1:], "big")
@@ -289,7 +289,7 @@ class TopicRead:
                 self.tell(table.num_rows)
 
 
-def _read(
+def _read_shares(
     kafka: KafkaConnection,
     topic: str,
     starts: Sequence[int],
@@ -315,7 +315,7 @@ def read_share(
 ) -> Share:
     """Read a share; returns it when it was read to its end."""
     columns = RecordColumns(prefix=reading.findings.keys.beginning, buckets=len(reading.buckets))
-    with closing(_opened(kafka, topic, share, columns)) as intake:
+    with closing(_opened_intake(kafka, topic, share, columns)) as intake:
         heard, remaining = time.monotonic(), len(share)
         while remaining and not reading.stopped.is_set():
             news = intake.poll(timeout_ms=_POLL_MS, most_bytes=most_bytes)
@@ -331,7 +331,9 @@ def read_share(
     return {} if remaining else share
 
 
-def _opened(kafka: KafkaConnection, topic: str, share: Share, columns: RecordColumns) -> Intake:
+def _opened_intake(
+    kafka: KafkaConnection, topic: str, share: Share, columns: RecordColumns
+) -> Intake:
     try:
         intake = Intake(consumer_settings(kafka), columns)
         intake.assign(topic, share)

@@ -84,7 +84,7 @@ def postgres_tables(address: Address, columns: Sequence[tuple[str, Type]]) -> It
             values = [_value(sql.Identifier(names.get(name, name)), kind) for name, kind in columns]
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(values), place)
             for page in _pages(link, query):
-                yield _table(page, columns, table)
+                yield _page_table(page, columns, table)
     except psycopg2.Error as error:
         raise SinkError(
             f"{table} at {_shown(url)} cannot be read: {_clean(url, str(error))}",
@@ -178,35 +178,35 @@ def _is_document(kind: Type) -> bool:
     return kind.name in _NESTED
 
 
-def _table(
+def _page_table(
     page: list[tuple[Any, ...]], columns: Sequence[tuple[str, Type]], table: str
 ) -> pa.Table:
     arrays = {}
     for (name, kind), values in zip(columns, zip(*page, strict=True), strict=True):
         try:
-            arrays[name] = _array(values, kind)
+            arrays[name] = _arrow_array(values, kind)
         except (ValueError, TypeError, pa.ArrowException) as error:
             raise SinkError(f'{table}, column "{name}": {error}') from error
     return pa.table(arrays)
 
 
-def _array(values: Sequence[Any], kind: Type) -> pa.Array:
+def _arrow_array(values: Sequence[Any], kind: Type) -> pa.Array:
     if _is_document(kind):
         read = reader(kind)
         return pa.array([_read(json.loads, v, read) for v in values], arrow_type(kind))
     if kind.name == "array":
         element = kind.fields[0][1]
         lists = [None if v is None else json.loads(v) for v in values]
-        flat = _array([item for some in lists if some for item in some], element)
+        flat = _arrow_array([item for some in lists if some for item in some], element)
         ends = [0]
         for some in lists:
             ends.append(ends[-1] + len(some or ()))
         mask = pa.array([some is None for some in lists])
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), flat, mask=mask)
-    return _plain(values, kind)
+    return _plain_array(values, kind)
 
 
-def _plain(values: Sequence[Any], kind: Type) -> pa.Array:
+def _plain_array(values: Sequence[Any], kind: Type) -> pa.Array:
     match kind.name:
         case "float" | "double" | "decimal":
             return pa.array(values, pa.string()).cast(arrow_type(kind))

@@ -139,12 +139,12 @@ class _Avro:
     def __init__(self, form: DocumentForm, schemas: WriterSchemas, *, is_keyed: bool) -> None:
         self._form, self._schemas, self._is_keyed = form, schemas, is_keyed
         self._bare: dict[int, Any] = {}
-        self._takes = [(name, _take(kind)) for name, kind in form.columns]
+        self._takes = [(name, _converter(kind)) for name, kind in form.columns]
 
     def table(self, messages: list[Message]) -> pa.Table:
         rows = [self._row(message) for message in messages]
         arrays = {
-            name: _array(name, [row[n] for row in rows], kind)
+            name: _arrow_array(name, [row[n] for row in rows], kind)
             for n, (name, kind) in enumerate(self._form.columns)
         }
         arrays[FAULT_COLUMN] = pa.array([row[-2] for row in rows], pa.string())
@@ -179,16 +179,16 @@ class _Avro:
         return record
 
 
-def _array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
+def _arrow_array(name: str, values: Sequence[Any], kind: Type) -> pa.Array:
     try:
         return pa.array(values, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SinkError(f'column "{name}" of a record is no {kind.name}: {error}') from error
 
 
-def _take(kind: Type) -> Take:
+def _converter(kind: Type) -> Take:
     """Return the function that converts a raw Avro value to this Arrow type; null stays null."""
-    inner = [(name, _take(inner_kind)) for name, inner_kind in kind.fields]
+    inner = [(name, _converter(inner_kind)) for name, inner_kind in kind.fields]
     match kind.name:
         case "decimal":
             return lambda raw: Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(

@@ -43,11 +43,11 @@ def class_of(kind: Type | None, *, by_width: bool = False) -> str:
 def signatures(query: exp.Expr, types: Types) -> Iterator[tuple[exp.Expr, str]]:
     """Yield the parts of a query whose meaning is compared, each with its signature."""
     for node in query.walk():
-        for signature in _of(node, types):
+        for signature in _signatures_of(node, types):
             yield node, signature
 
 
-def _of(node: exp.Expr, types: Types) -> Iterator[str]:  # noqa: C901, PLR0912 - one for each
+def _signatures_of(node: exp.Expr, types: Types) -> Iterator[str]:  # noqa: C901, PLR0912 - one for each
     match node:
         case exp.Literal():
             if isinstance(node.parent, exp.Interval):

@@ -191,21 +191,21 @@ class Scripted:
     ],
 )
 def test_what_a_consumer_meets_ends_the_reading(monkeypatch, news, said):
-    monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(news))
+    monkeypatch.setattr(reading, "_opened_intake", lambda *_: Scripted(news))
     with pytest.raises(LogError, match=said):
         read_share(cast(Any, None), "t", {0: (0, 9)}, TopicRead(findings(), Buckets(1, None)), 9)
 
 
 def test_a_topic_of_which_nothing_comes_ends_the_reading(monkeypatch):
     silent = IntakeNews(0, 1, ReadOutcome.OK)
-    monkeypatch.setattr(reading, "_opened", lambda *_: Scripted(silent))
+    monkeypatch.setattr(reading, "_opened_intake", lambda *_: Scripted(silent))
     monkeypatch.setattr(reading, "STALL_SECONDS", -1.0)
     with pytest.raises(LogError, match="nothing came"):
         read_share(cast(Any, None), "t", {0: (0, 9)}, TopicRead(findings(), Buckets(1, None)), 9)
 
 
 def test_a_share_that_was_stopped_does_not_count(monkeypatch):
-    monkeypatch.setattr(reading, "_opened", lambda *_: Scripted())
+    monkeypatch.setattr(reading, "_opened_intake", lambda *_: Scripted())
     work = TopicRead(findings(), Buckets(1, None))
     work.stopped.set()
     assert read_share(cast(Any, None), "t", {0: (0, 9)}, work, 9) == {}
