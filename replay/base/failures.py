@@ -1,8 +1,8 @@
 """Translate failures inside Spark's tasks into our own errors.
 
-A check in a task raises with Spark's `raise_error`, or in Python; its text travels through Spark's
-own exception, between two marks. `translated()` stands round every action and makes of it the
-error that names topic, partition and offset.
+A check in a task raises with Spark's `raise_error`, or in Python; its text travels inside Spark's
+own exception, between two marks. `translated()` wraps every action and turns that exception into
+the error that names topic, partition and offset.
 """
 
 from __future__ import annotations

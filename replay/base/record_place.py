@@ -1,4 +1,4 @@
-"""The parts of a record that tell the fold its place. Pure."""
+"""The parts of a record that determine its place in the fold. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TopicRange:
 
 
 def no_key(schema_id: int | None) -> str:
-    """Return the error text for a key that begins otherwise.
+    """Return the error text for a key without the prefix of its schema.
 
     The cleaner compares key bytes, so a key under another schema id is another key, and the old
     key's record would stay for ever.

@@ -40,7 +40,7 @@ class TaskFault(Enum):
 
 
 class FormlessValueError(LogError):
-    """A row holds a value that its column's type does not hold here."""
+    """A row has a value that its column's type cannot represent in Spark."""
 
 
 class MarkedError(Exception):

@@ -28,7 +28,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterEnds:
-    """The first records after the ends of a frontier in one topic, as far as the broker tells."""
+    """The first records after a frontier's ends in one topic, by the broker's answer."""
 
     # per partition when the first record there was appended, by the broker's clock, milliseconds
     # since 1970; None where there is no record

@@ -1,4 +1,4 @@
-"""Ask the broker: the frontier, and how each topic stands.
+"""Ask the brokers for the frontier and the state of each topic.
 
 Offsets are resolved here, on the driver, by one ListOffsets request each for starts and ends. The
 ends count every record that the replicas have, as the frontier's do. Records are read only when
@@ -179,7 +179,7 @@ class NewestFrontier:
     """
 
     def __init__(self, kafka: KafkaConnection, topic: str, slot: str) -> None:
-        """Ask nothing yet."""
+        """Prepare; the first `read` asks the brokers."""
         self._kafka, self._topic, self._slot = kafka, topic, slot
         self._records = NewestRecords(kafka, topic)
         self._read: tuple[TopicState, FrontierRecord] | None = None

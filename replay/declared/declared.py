@@ -88,7 +88,7 @@ def make_declared_cut(
     sample: bool = False,
     steps: Steps = UNSEEN,
 ) -> Cut:
-    """Take the offsets at which the logs end now, and judge.
+    """Freeze the present ends of the logs, and judge a read up to them.
 
     A log ends where a transaction is open: of its records nobody knows if they are to count.
 
@@ -187,7 +187,7 @@ def open_declared(
     *,
     clock: Clock = clock_ms,
 ) -> Replay:
-    """Open the states of declared logs at a cut; reads no record yet but of key changes.
+    """Open the states of declared logs at a cut; only records of key changes are read yet.
 
     Raises:
         VerdictError: the log cannot give the state.
@@ -279,7 +279,7 @@ def _batch(
 
 
 def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOutColumns) -> DataFrame | None:
-    """Return values that rows had under their old keys, and lack under their new ones."""
+    """Return the values of rows under their old keys that the records of the new keys lack."""
     log = source.log
     if not (left_out.places and log.key_changes) or log.shape.is_flat:
         return None

@@ -78,7 +78,7 @@ class ReachedPositions:
 
 
 class _Filled(NamedTuple):
-    """The values that a row took from older statements of its key."""
+    """A row completed with values from older statements of its key."""
 
     since: int | None  # the source's position of the one that had it; None where that is not known
     places: tuple[int, ...]  # of the columns that were taken
@@ -114,7 +114,7 @@ class LastStatements:
         return self._last.keys()
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Take a record in."""
+        """Add a record."""
         self.count += 1
         for statement in self._reader.statements(key, value):
             if statement.fault is not None or statement.key is None:
@@ -144,7 +144,7 @@ class LastStatements:
             self._lacks[name] = lacks
 
     def _require_nothing_new(self, name: bytes, statement: Statement) -> None:
-        """Require that an older statement has nothing that a newer one lacks."""
+        """Require that an older statement has no value that a newer one lacks."""
         filled = self._filled.get(name)
         if filled is None or statement.lsn is None or not {*filled.places} - {*statement.missing}:
             return

@@ -38,7 +38,7 @@ MOST_RECORDS = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class _HeldCut:
-    """The cut whose rows are held, as far as it is about the log."""
+    """The offsets and topic state at the cut whose rows this process has."""
 
     cut: Cut  # as it was frozen
     state: TopicState  # how the topic stood then
@@ -46,7 +46,7 @@ class _HeldCut:
 
 
 class FollowedLog:
-    """A declared log whose rows a follower holds, and what came since.
+    """A declared log whose rows a follower has, and the records appended since.
 
     A record's key is the canonical text of its key's values, and its value the row under a schema
     that no registry has.
@@ -190,7 +190,7 @@ class FollowedLog:
         return new
 
     def _check_whole(self, before: _HeldCut, cut: Cut, *, has_gaps: bool) -> None:
-        """Check, after the read, that it met every record between two cuts."""
+        """Check, after the read, that no record between two cuts was missed."""
         topic = self._log.topic
         now = inspect(self._kafka, [topic])
         _check_same({topic: cut.states[topic]}, now)

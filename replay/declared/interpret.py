@@ -92,7 +92,7 @@ class Interpreter:
         self._placeholder = _Placeholder(log.placeholder if log.leaves_out else "")
 
     def statements(self, key: bytes | None, value: bytes | None) -> list[Statement]:
-        """Return a record's statements, in their order; a faulty record has one."""
+        """Return a record's statements in order; a faulty record has a single one."""
         record_key: str | None = None
         try:
             if value is None:
@@ -308,10 +308,10 @@ def _canonical_value(value: Any) -> Any:  # noqa: ANN401
 # (`UnchangedToastedPlaceholder` of its connector). A true value of the same form looks the same.
 # Pure.
 class _Placeholder:
-    """Knows the forms of one text; an empty one is never found."""
+    """A placeholder for a value that was not sent, in every form; an empty text matches nothing."""
 
     def __init__(self, text: str) -> None:
-        """Prepare the forms."""
+        """Compute the forms of the text."""
         raw = text.encode()
         encoded = base64.b64encode(raw).decode()
         # Of the text, as Java makes a UUID of bytes.

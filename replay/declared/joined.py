@@ -33,7 +33,7 @@ class CutParts:
         return (*([] if self.own is None else [self.own]), *self.others)
 
     def joined(self, logs: Sequence[DeclaredLog | CapturedLog]) -> Cut:
-        """Return the cut that names all.
+        """Return the joint cut of all logs.
 
         Raises ConfigurationError: a log has the name of a captured table, or its topic.
         """

@@ -41,7 +41,7 @@ def carried(
     types: Mapping[int, str],
     order: Sequence[str],
 ) -> DataFrame | None:
-    """Return by `carried_lsn` the values that rows had when they left their keys, or None.
+    """Return, by `carried_lsn`, the last values of rows under their old keys, or None.
 
     `raw`: the records of the log. `statements`: makes of records what they say. `columns`: the
     places of the columns that a record may lack. `types`: their types, in Spark's words. `order`:

@@ -89,7 +89,7 @@ class LeftOutColumns:
         )
 
     def _otherwise(self, own: Column) -> Column:
-        """Return `value` as it is to be where no record has it; null where that is a fault."""
+        """Return the `value` to use if no record has one, or null if that is a fault."""
         match self._log.on_unavailable:
             case Unavailable.NULL:
                 return _value(F.lit(None).cast("void"))
@@ -99,7 +99,7 @@ class LeftOutColumns:
                 return F.lit(None)
 
     def _newest(self, place: int) -> Column:
-        """Return `value` of the newest statement that has it and is of this row; null without."""
+        """Return `value` of this row's newest statement that has one, or null."""
         whole, partial = F.col("whole"), F.col(_name(place))
         began = F.col("began").getField("order")
         floor = F.greatest(whole.getField("order"), began)

@@ -152,7 +152,7 @@ class Bag:
 
 
 def _read(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
-    """Take the columns out of rows as they were logged, and where each was written."""
+    """Return the columns of logged rows, and the position of each row."""
     return logged.select(*read_columns_of(schemas), *PLACE_COLUMNS)
 
 
@@ -161,7 +161,7 @@ def _newest_first(name: str) -> Column:
 
 
 def _number(of: str, first: int) -> Column:
-    """Return eight bytes as the number that they are."""
+    """Return the number that eight bytes encode."""
     digits = F.conv(F.hex(F.substring(of, first, 8)), 16, 10)
     return digits.cast(f"decimal({PLACE_DIGITS},0)")
 

@@ -83,7 +83,7 @@ class Decoded:
 
 
 def decode(survivors: DataFrame, schemas: TopicSchemas) -> StateRows:
-    """Return the rows of `key, value, partition, offset`; a record that cannot be read fails."""
+    """Decode the records of `key, value, partition, offset` to rows; a faulty record fails."""
     return decoded(survivors, schemas).rows()
 
 
@@ -229,7 +229,7 @@ def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
 
 
 def _is_unlike(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
-    """Tell a record without a key that cannot be read from one whose row is all nulls.
+    """Tell whether a record without a key is unreadable, rather than a row of nulls.
 
     `from_avro` gives nulls for both. Nulls have one encoding, which no other row has.
     """
@@ -254,7 +254,7 @@ def logged_name(number: int) -> str:
 
 
 def sound_row(schemas: TopicSchemas) -> Column:
-    """Take the row; a fault ends the task."""
+    """Return the row of a record; a fault ends the task."""
     fault = F.col("fault")
     corrupt = fail(TaskFault.CORRUPT, *place(schemas.topic), ": ", fault)
     return F.when(fault.isNotNull(), corrupt).otherwise(F.col("row")).alias("row")
@@ -269,7 +269,7 @@ def _logged_columns(schemas: TopicSchemas) -> list[Column]:
 
 
 def read_columns(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
-    """Take the columns out of rows as they were logged."""
+    """Return the columns of rows that are stored as they were logged."""
     return logged.select(*read_columns_of(schemas))
 
 
@@ -294,7 +294,7 @@ def _table_columns(schemas: TopicSchemas) -> list[Column]:
 
 
 def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
-    """Return one column; PostgreSQL's text in the escape branch has no place here."""
+    """Return one column; a value with an exact text in its place fails."""
     value = F.col(logged_name(number))
     if column.type.has_escape:
         escape = value.getField(ESCAPE)
@@ -310,9 +310,9 @@ def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Colu
 
 
 def formless(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
-    """Return `column`, `key` of the values that no type here holds, of rows as they were logged.
+    """Return `column` and `key` of the values of logged rows that no Spark type can hold.
 
-    Those of which views get something else are left out.
+    Columns with a chosen replacement are left out.
     """
     reader = schemas.logged(schemas.reader_id)
     key = _key_text(reader)

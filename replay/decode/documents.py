@@ -180,7 +180,7 @@ def _ends(text: Column, low: int, high: int) -> Column:
 
 
 def _astronomical(text: Column) -> Column:
-    """Write a year BC in Spark's form: 1 BC is the year 0, and earlier years are negative."""
+    """Write a year BC as Spark does: 1 BC is the year 0, and earlier years are negative."""
     year = F.regexp_extract(text, "^([0-9]+)-.* BC$", 1)
     rest = F.regexp_extract(text, "^[0-9]+(-.*) BC$", 1)
     negative = F.concat(F.lit("-"), F.lpad((year.try_cast("int") - 1).cast("string"), 4, "0"), rest)

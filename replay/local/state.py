@@ -91,7 +91,7 @@ class LocalScan:
     def tables(
         self, ranges: Sequence[PartitionRange], columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Return the rows of some ranges piece by piece; of a topic that grew all ranges at once.
+        """Yield the rows of ranges one after the other; of a topic that grew, all at once.
 
         Raises LogError: as `table`.
         """
@@ -196,7 +196,7 @@ def _rows(partition: int, columns: RecordBatch, chosen: pa.BooleanArray | None) 
 
 
 def _merged(records: Iterable[Last]) -> dict[bytes, Last]:
-    """Return of each key the record that decides, tombstones too."""
+    """Return the deciding record of each key, tombstones included."""
     last: dict[bytes, Last] = {}
     for record in records:
         there = last.get(record.key)

@@ -25,7 +25,7 @@ from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view, sql_frame
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
-from views.rebuild.local.table import Record
+from views.rebuild.local.table import RowRecord
 from views.rebuild.plan.dialect import UnknownValueError
 
 pytestmark = pytest.mark.spark
@@ -242,13 +242,13 @@ orders = st.lists(order, max_size=12, unique_by=lambda row: row[0])
 lines = st.lists(line, max_size=12, unique_by=lambda row: row[0])
 
 
-def records(table: TableName, rows: Sequence[tuple]) -> list[Record]:
+def records(table: TableName, rows: Sequence[tuple]) -> list[RowRecord]:
     codec = CODECS[table]
     found = []
     for number, row in enumerate(rows):
         sent = [None if each is None else str(each).encode() for each in row]
         key = codec.encode_key((str(row[0]).encode(),))
-        found.append(Record(key, codec.encode_value(sent), 0, number, ()))
+        found.append(RowRecord(key, codec.encode_value(sent), 0, number, ()))
     return found
 
 

@@ -64,7 +64,7 @@ from views.rebuild.local.kept import LocalTables, UnfitError, place_of, remove_o
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import FEW, Related, Walk, check_classes, columns_of
-from views.rebuild.local.table import Record, Touched
+from views.rebuild.local.table import RowRecord, Touched
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.delta import (
@@ -100,13 +100,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("changelog.views")
 
 MOST_OFFSETS = 300_000
-"""Between two frontiers: what is more is read by tasks of Spark."""
+"""Most offsets between two frontiers that this process reads; Spark's tasks read more."""
 MOST_ROWS = 300_000
-"""That take part, of all tables of a view."""
+"""Most rows of all tables from which a view's changed rows are computed here."""
 _WAITS_S = (0.0, 0.0, 15.0, 60.0, 300.0)
-"""From one time at which all is held to the next, while no round is made with it."""
+"""Pauses before the states are read again, longer while no round succeeds with them."""
 RECORDED_EVERY = timedelta(seconds=60)
-"""A generation that goes forward is in the history once in so long; its sinks know it exactly."""
+"""How often a generation's position goes into the history; its sinks know it exactly."""
 
 
 class NotHereError(Exception):
@@ -145,7 +145,7 @@ class _View:
 
 
 def _nothing(view: _View) -> Delta:
-    """Return a delta of no key."""
+    """Return an empty delta."""
     rows = arrow_schema(view.schema).empty_table()
     keys = rows.select(list(view.spec.key))
     return delta_from_arrow(
@@ -177,7 +177,7 @@ class Resident:
         self._not_before = 0.0
 
     def __enter__(self) -> Self:
-        """Hold nothing yet."""
+        """Start without states."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -612,7 +612,7 @@ class Resident:
 
     def _taken(
         self, view: _View, related: Related
-    ) -> dict[TableReference, Sequence[Record] | pa.Table]:
+    ) -> dict[TableReference, Sequence[RowRecord] | pa.Table]:
         """Return the rows that a query is computed from, at each of its places."""
         return {
             place: self._local.held[place.table].whole(view.query.used[place])

@@ -21,7 +21,7 @@ from replay.decode.schemas import TopicSchemas
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
-from views.rebuild.local.table import Record
+from views.rebuild.local.table import RowRecord
 from views.sinks.base import Change
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class BySpark:
         """Tell whether the session has not ended."""
         return is_remote() or self._gateway is SparkContext._gateway
 
-    def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
+    def rows(self, records: Mapping[TableReference, Sequence[RowRecord] | pa.Table]) -> pa.Table:
         """Return the view's rows; see `RowsQuery`."""
         frames = {
             place: decode(self._frame(some), self._schemas[place.table]).frame
@@ -79,7 +79,7 @@ class BySpark:
         with translated():
             return query(self._session, frames, partial(rewritten, self._source)).toArrow()
 
-    def _frame(self, records: Sequence[Record]) -> DataFrame:
+    def _frame(self, records: Sequence[RowRecord]) -> DataFrame:
         columns = [[getattr(record, name) for record in records] for name in _RECORD]
         schema = pa.schema(zip(_RECORD, _TYPES, strict=True))
         return self._session.createDataFrame(pa.table(columns, schema=schema))

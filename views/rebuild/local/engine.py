@@ -20,7 +20,7 @@ from views.project.sql import rewritten
 from views.rebuild.local.arrow_types import arrow_schema
 from views.rebuild.local.functions import function_of
 from views.rebuild.local.rows import reader_of, table_of
-from views.rebuild.local.table import Record
+from views.rebuild.local.table import RowRecord
 from views.rebuild.plan.dialect import UnknownValueError, local_sql
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class RowsQuery(Protocol):
     # the columns of each place that it reads, in lower case, where it takes a table of them
     used: Mapping[TableReference, Sequence[str]]
 
-    def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
+    def rows(self, records: Mapping[TableReference, Sequence[RowRecord] | pa.Table]) -> pa.Table:
         """Return the view's rows, in the types that they have in Spark.
 
         `records`: at each place that names a table those that take part, or all of its rows.
@@ -81,7 +81,7 @@ class LocalQuery:
         # What DataFusion does not know, or gives other types, is known before the first round.
         self.rows(dict.fromkeys(self._names, ()))
 
-    def rows(self, records: Mapping[TableReference, Sequence[Record] | pa.Table]) -> pa.Table:
+    def rows(self, records: Mapping[TableReference, Sequence[RowRecord] | pa.Table]) -> pa.Table:
         """Return the view's rows; see `RowsQuery`."""
         tables = {}
         for place, name in self._names.items():

@@ -33,7 +33,7 @@ from replay.base.record_place import FetchedRecord
 from replay.broker.topic_state import TopicState
 from replay.decode.schemas import TopicSchemas
 from replay.store.increment import HeldTables
-from views.rebuild.local.table import LocalTable, Record, Touched, digest_of, opened
+from views.rebuild.local.table import LocalTable, RowRecord, Touched, digest_of, opened
 
 FOLDER = "_followed"
 """Below the warehouse."""
@@ -552,7 +552,7 @@ class LocalTables:
 
 
 def _of_key(key: bytes) -> bytes:
-    return digest_of(Record(key, b"", -1, -1, ()))
+    return digest_of(RowRecord(key, b"", -1, -1, ()))
 
 
 def _fact(database: sqlite3.Connection, name: str) -> Any:  # noqa: ANN401 - read from JSON

@@ -21,10 +21,10 @@ from replay.decode.schemas import TopicSchemas
 from views.project.lineage import KeyLineage
 from views.project.spec import TableReference
 from views.rebuild.local.join_values import Value, class_of
-from views.rebuild.local.table import LocalTable, Record, Touched
+from views.rebuild.local.table import LocalTable, RowRecord, Touched
 from views.rebuild.plan.dialect import UnknownValueError
 
-Rows = dict[bytes, Record]
+Rows = dict[bytes, RowRecord]
 """Records by their keys: each row once."""
 FEW = 10_000
 """Rows of a place that are looked up; where more take part, all of them are taken as they are."""
@@ -38,9 +38,9 @@ class Related:
 
     # the rows, old and new, of the place that the key comes from: their keys are those that may
     # differ
-    affected: tuple[Record, ...]
+    affected: tuple[RowRecord, ...]
     # of each place, those of the new state that can take part; None where all are taken
-    rows: Mapping[TableReference, tuple[Record, ...] | None]
+    rows: Mapping[TableReference, tuple[RowRecord, ...] | None]
 
 
 def columns_of(lineage: KeyLineage) -> dict[TableName, list[str]]:
@@ -100,7 +100,7 @@ class Walk:
 
         Raises UnknownValueError: they are too many.
         """
-        reached: list[Record] = []
+        reached: list[RowRecord] = []
         for place in self._lineage.names:
             changes = self._touched[place.table]
             if changes.older or changes.newer:
@@ -142,9 +142,9 @@ class Walk:
             raise UnknownValueError(f'"{apart[0].table}" is not joined by equal columns')
         return ways
 
-    def _to_anchor(self, place: TableReference, rows: Sequence[Record]) -> Iterable[Record]:
+    def _to_anchor(self, place: TableReference, rows: Sequence[RowRecord]) -> Iterable[RowRecord]:
         """Return the anchor's rows that may be joined with rows of a place."""
-        reached: Iterable[Record] = rows
+        reached: Iterable[RowRecord] = rows
         while place != self._anchor:
             near, own, column = self._way[place]
             values = self._values(place, own, reached)
@@ -155,7 +155,7 @@ class Walk:
             place = near
         return reached
 
-    def _of_same_keys(self, affected: Sequence[Record]) -> Rows | None:
+    def _of_same_keys(self, affected: Sequence[RowRecord]) -> Rows | None:
         """Return all rows of the anchor now that may have one of the affected keys."""
         column = self._lineage.origins[0].column
         values = self._values(self._anchor, column, affected, nulls=True)
@@ -166,7 +166,7 @@ class Walk:
         return rows
 
     def _values(
-        self, place: TableReference, column: str, rows: Iterable[Record], *, nulls: bool = False
+        self, place: TableReference, column: str, rows: Iterable[RowRecord], *, nulls: bool = False
     ) -> set[Value]:
         number = self._tables[place.table].columns.index(column)
         values: set[Value] = {record.values[number] for record in rows}
@@ -203,6 +203,6 @@ class Walk:
 _MANY = "too many rows take part"
 
 
-def _each_once(records: Iterable[Record]) -> tuple[Record, ...]:
+def _each_once(records: Iterable[RowRecord]) -> tuple[RowRecord, ...]:
     """Return each record once; a key may have an old and a new one."""
     return tuple({(record.key, record.offset): record for record in records}.values())

@@ -19,7 +19,7 @@ from replay.local.rows import Placed, RowReader
 from views.rebuild.plan.dialect import UnknownValueError
 
 if TYPE_CHECKING:
-    from views.rebuild.local.table import Record
+    from views.rebuild.local.table import RowRecord
 
 _AT = "__at"
 """The column that tells which record a row is of."""
@@ -63,7 +63,7 @@ class WholeRows:
         self._new: list[Placed] = []
         self._rows = pa.concat_tables([self._placed(()), *self._read(records)])
 
-    def advance(self, older: Iterable[Record], newer: Iterable[Record]) -> None:
+    def advance(self, older: Iterable[RowRecord], newer: Iterable[RowRecord]) -> None:
         """Take note of what a step replaces."""
         self._gone += [_at(record[1:4]) for record in older]
         self._new += [record[1:4] for record in newer]

@@ -27,7 +27,7 @@ _AT_ONCE = 10_000
 _SUM_BITS = 64
 
 
-class Record(NamedTuple):
+class RowRecord(NamedTuple):
     """A record of a row; thousands of them are made in each round."""
 
     key: bytes  # its bytes
@@ -41,8 +41,8 @@ class Record(NamedTuple):
 class Touched:
     """Changes of a table between two frontiers."""
 
-    older: tuple[Record, ...] = ()  # what the touched keys held; nothing of a new one
-    newer: tuple[Record, ...] = ()  # what they hold now; nothing of a deleted one
+    older: tuple[RowRecord, ...] = ()  # what the touched keys held; nothing of a new one
+    newer: tuple[RowRecord, ...] = ()  # what they hold now; nothing of a deleted one
 
     @property
     def is_any(self) -> bool:
@@ -108,7 +108,7 @@ class LocalTable:
         Raises UnknownValueError: one cannot be read.
         """
         self._database.execute("BEGIN")
-        self._put(Record(*record, self._values.of(record[1])) for record in records)
+        self._put(RowRecord(*record, self._values.of(record[1])) for record in records)
         for number in range(len(self.columns)):
             self._database.execute(f"CREATE INDEX {self.name}_{number} ON {self.name} (c{number})")
         self._database.execute("COMMIT")
@@ -134,7 +134,7 @@ class LocalTable:
         if not records:
             return Touched()
         newer = [
-            Record(key, value, partition, offset, self._values.of(value))
+            RowRecord(key, value, partition, offset, self._values.of(value))
             for key, value, partition, offset in records
             if value is not None
         ]
@@ -152,12 +152,12 @@ class LocalTable:
             self._whole.advance(older, newer)
         return Touched(older, tuple(newer))
 
-    def record(self, key: bytes, value: bytes, partition: int, offset: int) -> Record:
+    def record(self, key: bytes, value: bytes, partition: int, offset: int) -> RowRecord:
         """Return a record with its values of the columns that are looked up.
 
         Raises UnknownValueError: it cannot be read.
         """
-        return Record(key, value, partition, offset, self._values.of(value))
+        return RowRecord(key, value, partition, offset, self._values.of(value))
 
     def places(self) -> pa.Table:
         """Return partition and offset of the record of each row."""
@@ -191,13 +191,13 @@ class LocalTable:
         """Decode all rows again when they are asked for next: the database has others."""
         self._whole = None
 
-    def having(self, column: str, values: Iterable[Value]) -> Iterator[Record]:
+    def having(self, column: str, values: Iterable[Value]) -> Iterator[RowRecord]:
         """Return the rows with one of some values in a column, as they are now."""
         self._want(values)
         number = self.columns.index(column)
         yield from self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
 
-    def of_keys(self, keys: Iterable[bytes]) -> Iterator[Record]:
+    def of_keys(self, keys: Iterable[bytes]) -> Iterator[RowRecord]:
         """Return the rows of some keys, as they are now."""
         self._want(keys)
         yield from self._found(f"key IN (SELECT value FROM wanted_{self.name})")
@@ -209,13 +209,13 @@ class LocalTable:
             f"INSERT INTO {temporary} VALUES (?)", ((value,) for value in values)
         )
 
-    def _found(self, condition: str) -> Iterator[Record]:
+    def _found(self, condition: str) -> Iterator[RowRecord]:
         cursor = self._database.execute(f"SELECT * FROM {self.name} WHERE {condition}")
         while rows := cursor.fetchmany(_AT_ONCE):
             for row in rows:
-                yield Record._make((*row[:4], row[4:]))
+                yield RowRecord._make((*row[:4], row[4:]))
 
-    def _put(self, records: Iterable[Record]) -> None:
+    def _put(self, records: Iterable[RowRecord]) -> None:
         marks = ", ".join("?" * (4 + len(self.columns)))
         self._database.executemany(
             f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})",
@@ -223,7 +223,7 @@ class LocalTable:
         )
 
 
-def digest_of(record: Record) -> bytes:
+def digest_of(record: RowRecord) -> bytes:
     """Return a digest of all that a record holds."""
     key, value, partition, offset, values = record
     head = b"%d %d %d %d " % (len(key), len(value), partition, offset)
@@ -233,5 +233,5 @@ def digest_of(record: Record) -> bytes:
     return blake2b(head + key + value + text, digest_size=_SUM_BITS // 8).digest()
 
 
-def _sum(before: int, record: Record, sign: int) -> int:
+def _sum(before: int, record: RowRecord, sign: int) -> int:
     return (before + sign * int.from_bytes(digest_of(record))) % (1 << _SUM_BITS)

@@ -13,7 +13,7 @@ from changelog.contract.log.form import PLAIN
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.spec import TableReference
-from views.rebuild.local.table import Record, Touched
+from views.rebuild.local.table import RowRecord, Touched
 
 
 class VisibleChanges:
@@ -68,7 +68,7 @@ def _reader(schemas: TopicSchemas, lower: Mapping[str, None]) -> AvroRowReader:
     return AvroRowReader(schemas.topic, schemas.writers, schemas.reader_id, PLAIN, names)
 
 
-def _shown(reader: AvroRowReader, record: Record) -> str | None:
+def _shown(reader: AvroRowReader, record: RowRecord) -> str | None:
     """Return the columns of a record as text in which only equal values are equal, or None."""
     try:
         return repr(reader.row(record.value))

@@ -8,7 +8,7 @@ from replay.decode.schemas import TopicSchemas
 from tests.support.builders import INTEGER, TEXT, make_relation
 from views.rebuild.local.join_values import JoinValues
 from views.rebuild.local.rows import reader_of, table_of
-from views.rebuild.local.table import Record
+from views.rebuild.local.table import RowRecord
 from views.rebuild.plan.dialect import UnknownValueError
 
 RELATION = make_relation({"Id": INTEGER, "Name": TEXT}, key=("Id",))
@@ -16,8 +16,8 @@ SCHEMAS = TopicSchemas("things", 7, {8: value_schema(RELATION)}, 8, key=key_sche
 VALUE = RowCodec(RELATION, key_schema_id=7, value_schema_id=8).encode_value((b"1", b"one"))
 
 
-def record(value: bytes) -> Record:
-    return Record(b"", value, 0, 0, ())
+def record(value: bytes) -> RowRecord:
+    return RowRecord(b"", value, 0, 0, ())
 
 
 def test_columns_are_asked_for_and_named_in_lower_case():
