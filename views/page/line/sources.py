@@ -21,8 +21,8 @@ from views.page.line.looking import WAIT_S, Look, Seen, look_at
 from views.page.line.standing import (
     DeclaredView,
     LineStanding,
-    Serving,
     Severity,
+    SinkState,
     ViewLine,
     log_of,
     view_line,
@@ -108,7 +108,7 @@ class _Known:
     """A view's declaration, and the looks at its sinks."""
 
     spec: ViewSpec
-    sinks: dict[str, Look[Serving]] = field(default_factory=dict)
+    sinks: dict[str, Look[SinkState]] = field(default_factory=dict)
 
 
 class ServerAnswers:
@@ -225,7 +225,7 @@ class ServerAnswers:
 
 
 def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 - what a look does
-    def ask() -> Serving:
+    def ask() -> SinkState:
         sink = served_of(spec, project, None).sinks[name]
         number = sink.published()
         position = None
@@ -233,7 +233,7 @@ def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 -
             position = sink.position(number)
         # A view of logs that have no frontier is at no LSN.
         lsn = position.commit_lsn if position is not None else None
-        return Serving(number, str(lsn) if lsn else None)
+        return SinkState(number, str(lsn) if lsn else None)
 
     return ask
 

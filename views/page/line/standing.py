@@ -47,7 +47,7 @@ class LineStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class SinkState:
     """State of one sink of a view."""
 
     generation: int | None  # that readers see; None for none
@@ -91,7 +91,7 @@ class ViewLine:
     last: HistoryRow | None = None  # the last step of a run
     next: datetime | None = None  # when a schedule rebuilds it
     staged: int | None = None  # the generation that waits to be published
-    sinks: Mapping[str, Seen[Serving]] = field(default_factory=dict)  # what each tells
+    sinks: Mapping[str, Seen[SinkState]] = field(default_factory=dict)  # what each tells
 
     @property
     def worst(self) -> LineStanding:
@@ -115,7 +115,7 @@ def log_of(status: Mapping[str, Any] | None) -> LogProgress:
 def view_line(
     declared: DeclaredView,
     *,
-    sinks: Mapping[str, Seen[Serving]],
+    sinks: Mapping[str, Seen[SinkState]],
     history: Seen[Sequence[HistoryRow]],
     log: LogProgress,
     refused: Mapping[str, str],
@@ -165,13 +165,13 @@ def view_line(
     )
 
 
-def _serving(sinks: Mapping[str, Seen[Serving]]) -> int | None:
+def _serving(sinks: Mapping[str, Seen[SinkState]]) -> int | None:
     """Return the one generation that all sinks serve; None if they differ or one is unknown."""
     numbers = {seen.value.generation if seen.value else None for seen in sinks.values()}
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def _least(sinks: Mapping[str, Seen[Serving]], built: HistoryRow | None) -> str | None:
+def _least(sinks: Mapping[str, Seen[SinkState]], built: HistoryRow | None) -> str | None:
     built_lsn = None if built is None else built.lsn
     places = [(seen.value.lsn if seen.value else None) or built_lsn for seen in sinks.values()]
     parsed = [lsn for place in places if (lsn := _parsed(place)) is not None]
@@ -188,7 +188,9 @@ def _of_declaration(declared: DeclaredView) -> Iterator[LineStanding]:
         yield LineStanding(Severity.PROBLEM, declared.wrong, f"changelog test {declared.name}")
 
 
-def _of_sinks(declared: DeclaredView, sinks: Mapping[str, Seen[Serving]]) -> Iterator[LineStanding]:
+def _of_sinks(
+    declared: DeclaredView, sinks: Mapping[str, Seen[SinkState]]
+) -> Iterator[LineStanding]:
     for name, seen in sinks.items():
         if seen.value is None:
             yield LineStanding(Severity.UNKNOWN, f"{name}: {seen.why}", "changelog doctor")
@@ -204,7 +206,7 @@ def _of_sinks(declared: DeclaredView, sinks: Mapping[str, Seen[Serving]]) -> Ite
 
 def _of_history(
     declared: DeclaredView,
-    sinks: Mapping[str, Seen[Serving]],
+    sinks: Mapping[str, Seen[SinkState]],
     *,
     history: Seen[Sequence[HistoryRow]],
     own: Sequence[HistoryRow],
@@ -233,7 +235,7 @@ def _of_history(
         yield LineStanding(Severity.UNKNOWN, text, again)
 
 
-def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[Serving]]) -> int | None:
+def _lost(own: Sequence[HistoryRow], sinks: Mapping[str, Seen[SinkState]]) -> int | None:
     """Return the generation that was published, where all sinks say that they serve none."""
     if not sinks or any(seen.value is None or seen.value.generation for seen in sinks.values()):
         return None

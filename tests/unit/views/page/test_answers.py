@@ -24,8 +24,8 @@ from views.page.line.standing import (
     DeclaredView,
     LineStanding,
     LogProgress,
-    Serving,
     Severity,
+    SinkState,
     view_line,
 )
 
@@ -65,7 +65,7 @@ class AsgiClient:
 def made_line():
     view = view_line(
         DeclaredView(name="totals", sinks=("cache",), key=("id",), description=SCRIPT),
-        sinks={"cache": Seen(Serving(2))},
+        sinks={"cache": Seen(SinkState(2))},
         history=Seen([]),
         log=LogProgress(),
         refused={},

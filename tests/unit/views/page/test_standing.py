@@ -13,8 +13,8 @@ from views.page.line.sources import Line, refused_of
 from views.page.line.standing import (
     DeclaredView,
     LogProgress,
-    Serving,
     Severity,
+    SinkState,
     log_of,
     view_line,
 )
@@ -34,7 +34,7 @@ def row(generation=2, state=PUBLISHED, **told):
 
 
 def seen(delta=2, cache=2, lsn=None):
-    return {"delta": Seen(Serving(delta)), "cache": Seen(Serving(cache, lsn))}
+    return {"delta": Seen(SinkState(delta)), "cache": Seen(SinkState(cache, lsn))}
 
 
 def line(rows=(row(),), sinks=None, log=LogProgress(), refused=None, declared=TOTALS):  # noqa: B008
@@ -113,7 +113,7 @@ def test_how_far_a_view_is_behind() -> None:
     assert (old.lsn, old.lag_s, old.lag_bytes) == ("0/100", 300.0, 0x200)
     # The least of its sinks counts: one never went forward.
     assert line(sinks=seen(lsn="0/200"), log=log).lag_s == 300.0
-    forward = {"delta": Seen(Serving(2, "0/200")), "cache": Seen(Serving(2, "0/200"))}
+    forward = {"delta": Seen(SinkState(2, "0/200")), "cache": Seen(SinkState(2, "0/200"))}
     assert line(sinks=forward, log=log).lag_s == 1.5
     assert line([row(ts=None)], log=log).lag_s is None
 
