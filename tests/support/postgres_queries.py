@@ -84,6 +84,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("-{i}", "abs({i})", "length({s})", "char_length({c})", "{n}::int", "{i}::bigint"),
         *("{i}::smallint", "{f}::int", "{dt} - {dt}", "position('a' in {s})", "strpos({s}, 'b')"),
         *("{d}::int", "{r}::int", "{d}::bigint", "extract(epoch FROM {dt})::bigint"),
+        *("ascii({s})", "octet_length({s})", "ascii({c})"),
         *("'7'::int + {i}", "{i} + '3'", "round({n})::int"),
     ),
     "n": (
@@ -106,6 +107,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{d} + {d}", "{d} - {d}", "{d} * {d}", "{d} / {d}", "{d} + {n}", "{d} * {i}"),
         *("{r} + {d}", "{r} * {n}", "{d} / {i}", "{n} / {d}", "sqrt(abs({d}))", "abs({d})"),
         *("-{d}", "{i}::float8", "{n}::float8", "{r}::float8", "coalesce({d}, {n})"),
+        *("log10(abs({d}) + 1)", "log(abs({i}::float8) + 2)"),
         *("greatest({d}, {i})", "power({i}, 2)", "{i} ^ 2", "exp({d})", "ln(abs({d}) + 1)"),
         *("date_part('month', {ts})", "floor({i})", "round({i})", "ceil({i})", "{r} + {i}"),
         *("round({d})", "round({r})", "date_part('epoch', {ts})"),
@@ -137,6 +139,10 @@ FORMS: dict[str, tuple[str, ...]] = {
             "j -> 'a' ->> 'b'",
             "CASE WHEN {f} THEN 'x' ELSE {s} END",
         ),
+        *("left({s}, -1)", "right({s}, -2)", "left({s}, {i})", "substr({s}, {i})", "reverse({s})"),
+        *("substr({s}, -1, 4)", "substr({s}, {i}, 2)", "substr({s}, 2, length({s}))", "chr(65)"),
+        *("substring({s} from 0 for 2)", "left({s}, strpos({s}, 'b') - 1)", "reverse({c})"),
+        *("j #>> '{a,b}'", "left({c}, -1)", "({dt} + 3)::text", "({ts} - interval '1 year')::text"),
         *("split_part({s}, 'a', 1)", "split_part({s}, ' ', 2)", "split_part({c}, 'b', 1)"),
         *("regexp_replace({s}, '[^0-9]+', '', 'g')", "regexp_replace({s}, '^.', '#')"),
         *("regexp_replace({s}, '[aeo]', '_', 'gi')", "regexp_replace({s}, ' +$', '')"),
@@ -150,11 +156,17 @@ FORMS: dict[str, tuple[str, ...]] = {
     ),
     "ts": (
         *("{dt} + interval '1 month'", "{ts} - interval '1' year", "{ts} + interval '2 days'"),
+        *("date_trunc('month', {tz}, 'UTC') AT TIME ZONE 'UTC'",),
         *("date_trunc('month', {ts})", "date_trunc('week', {ts})", "date_trunc('hour', {ts})"),
         *("{ts} + interval '1 month 3 days'", "{tz} AT TIME ZONE 'UTC'", "{dt}::timestamp"),
         *("{ts} - interval '90 minutes'", "coalesce({dt}, {ts})", "date_trunc('quarter', {ts})"),
     ),
-    "tz": ("{ts} AT TIME ZONE 'UTC'", "{tz} + interval '1 hour'", "{tz} - interval '30 seconds'"),
+    "tz": (
+        "date_trunc('hour', {tz}, 'UTC')",
+        "{ts} AT TIME ZONE 'UTC'",
+        "{tz} + interval '1 hour'",
+        "{tz} - interval '30 seconds'",
+    ),
     "f": (
         *("NOT {f}", "{f} AND {f}", "{f} OR {f}", "{f} = {f}", "{f} IS TRUE", "{f} IS NOT FALSE"),
         *("{f} IS UNKNOWN", "{i} = {n}", "{i} < {d}", "{n} = {d}", "{n} > {r}", "{r} = {d}"),
@@ -165,6 +177,8 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{s} ~ {p}", "{s} ~ {p}", "{s} ~* {p}", "{s} !~ {p}", "{c} ~ {p}", "{s} !~* {p}"),
         *("starts_with({s}, 'O')", "{i} = '5'", "{dt} > '2024-01-01'", "{c} = 'ab  '", "{c} = {s}"),
         *("{c} <> v", "{n} > {n} / 3", "{i} > {i} / 2.0", "{d} IN (1, 2.5)", "{a} IS NOT NULL"),
+        *("{i} = ANY('{1,5,NULL}')", "{s} = ANY('{a,ab}')", "{i} > ANY(ARRAY[{i}, 3])"),
+        *("{n} <= ALL(ARRAY[{n}, 5])", "{i} <> ALL('{3,4}'::int[])"),
         *("{i} <> ALL (ARRAY[1, 5])", "{ts} >= '2024-02-29'", "{tz} > '2024-01-01 00:00+00'"),
         *("coalesce({f}, false)", "{s} IN ('a', 'ab')", "{c} IN ('ab', 'B')"),
     ),
@@ -201,6 +215,9 @@ class Drawn:
         while "{" in parts:
             before, _, rest = parts.partition("{")
             inner, _, parts = rest.partition("}")
+            if inner not in {*LEAVES, "a", "p"}:  # no part that is drawn
+                made += f"{before}{{{inner}}}"
+                continue
             value = self._of(inner, depth - 1)
             bare = inner == "p" or value in LEAVES.get(inner, ())
             made += before + (value if bare else f"({value})")
@@ -229,6 +246,7 @@ class Drawn:
             set=self._any("UNION", "UNION ALL", "INTERSECT", "EXCEPT", "EXCEPT ALL"),
             way=self._any("", "DESC", "NULLS FIRST", "DESC NULLS LAST"),
             left=self._any("", "LEFT"),
+            natural=self._any("", "LEFT", "RIGHT", "FULL"),
             win=self._any(*WINDOWS),
             expr=self._of(self._any("i", "n", "s", "f", "dt", "d"), 1),
         )
@@ -280,6 +298,8 @@ WINDOWS = (
     *("last_value(t.s) OVER (ORDER BY t.id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)",),
     *("nth_value(t.n, 2) OVER (PARTITION BY t.f ORDER BY t.id)",),
     *("dense_rank() OVER (ORDER BY t.dt)", "max(t.s) OVER (PARTITION BY t.f ORDER BY t.id)"),
+    *("lag(t.a, 1, 0) OVER (ORDER BY t.id)", "lead(t.n, 1, t.a) OVER (ORDER BY t.id)"),
+    *("lag(t.s, 2, 'x') OVER (PARTITION BY t.f ORDER BY t.id)",),
     *("lead(t.s, 2) OVER (PARTITION BY t.f ORDER BY t.id DESC)", "ntile(3) OVER (ORDER BY t.id)"),
     *("avg(t.a) OVER (PARTITION BY t.f)", "avg(t.n) OVER (ORDER BY t.id)"),
     *("round(avg(t.n) OVER (PARTITION BY t.f), 2)", "sum(t.a) OVER (ORDER BY t.dt, t.id)"),
@@ -322,6 +342,12 @@ QUERIES = (
     ),
     "SELECT id, t.s, u.n FROM t JOIN u USING (id) WHERE {cond}",
     "SELECT id, t.a, u.x FROM t FULL JOIN u USING (id)",
+    "SELECT * FROM (SELECT id, a, s FROM t) AS p NATURAL {natural} JOIN (SELECT id, x FROM u) AS q",
+    "SELECT t.id, (SELECT u.s FROM u WHERE u.id = t.a) AS x FROM t WHERE {cond}",
+    "SELECT u.id, (SELECT {expr} FROM t WHERE t.id = u.t) AS x FROM u",
+    "SELECT u.t, (SELECT t.s FROM t WHERE t.id = u.t) AS x, sum(u.n) AS y FROM u GROUP BY u.t",
+    "SELECT t.f, round(sum(t.n) / (SELECT max(n) FROM u), 3) AS x FROM t WHERE {cond} GROUP BY t.f",
+    "SELECT t.id, round(t.n / (SELECT avg(n) FROM u), 2) AS x FROM t WHERE {cond}",
     "SELECT t.id, count(*) AS x FROM t, u WHERE {on} AND {cond} GROUP BY t.id",
     (
         "SELECT t.id, q.x, q.n FROM t {left} JOIN LATERAL (SELECT u.x, u.n FROM u WHERE u.t = t.id"

@@ -150,6 +150,8 @@ _ASIDE = re.compile(
 )
 _NO_MEMORY = re.compile(r"OutOfMemoryError|OutOfMemoryException|Java heap space|GC overhead")
 _LONGEST = 400
+_OWN, _BETWEEN = "view", " \u2016 "
+"""At the beginning of a message of ours, and between its parts."""
 _WIDEST, _MOST = 80, 3
 """Letters of an expression in a message, and expressions."""
 
@@ -172,6 +174,18 @@ class _Found:
     fragment: str = ""
 
 
+def raised(call: str, why: str, hint: str) -> str:
+    """Return what ends a query at a value, in Spark's SQL: the message is read by `engine_error`.
+
+    Args:
+        call: what is computed, as it stands in the view.
+        why: what its value is.
+        hint: what to write.
+    """
+    parts = exp.Literal.string(_BETWEEN.join((_OWN, call, why, hint))).sql("spark")
+    return f"raise_error({parts})"
+
+
 def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] = ()) -> EngineError:
     """Return an error of Spark in words.
 
@@ -184,6 +198,9 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
     candidates = [finding for cause in chain for finding in _told(cause)]
     worded = [candidate for candidate in candidates if _words_of(candidate.condition) is not None]
     finding = (worded or candidates or [_Found("", _plain(str(error)))])[-1]
+    own = _told_by_us(error, finding, sql)
+    if own is not None:
+        return own
     words = _words_of(finding.condition)
     if finding.condition == "CAST_INVALID_INPUT":
         target = _bare(finding.parameters.get("targetType", ""))
@@ -199,6 +216,15 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
     elif finding.condition == "ARITHMETIC_OVERFLOW" and not where:  # of dates there is no place
         hint = f"{hint}; where it is a date or timestamp, it may be infinite: {_INFINITE}"
     return EngineError(f"{where}{text or finding.text}", hint)
+
+
+def _told_by_us(error: BaseException, finding: _Found, sql: str | None) -> EngineError | None:
+    """Return what a check of ours in the query says; None where it is an error of the engine."""
+    for text in (finding.parameters.get("errorMessage", ""), str(error)):
+        parts = text.partition(f"{_OWN}{_BETWEEN}")[2].split("\n")[0].split(_BETWEEN)
+        if len(parts) == len(("call", "why", "hint")):
+            return EngineError(f"{_where(parts[0], sql)}{parts[1]}", _ASIDE.sub("", parts[2]))
+    return None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -277,7 +303,7 @@ def _where(fragment: str, sql: str | None) -> str:
     if not fragment:
         return ""
     name = None if sql is None else _column_of(fragment, sql)
-    short = _short(fragment)
+    short = _short(fragment.replace("`", ""))
     return f"{short}: " if name is None else f'column "{name}" ({short}): '
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -16,6 +17,7 @@ from views.postgres.functions import (
     EPOCH,
     FUNCTIONS,
     INSTEAD,
+    OF_DEFAULTS,
     OF_MOMENTS,
     OPERATORS,
     PARTS,
@@ -113,6 +115,12 @@ Special = Callable[[exp.Expr, list[exp.Expr]], Value]
 """Reads the call of a function."""
 _LEAST_WHOLE = 10
 """Digits before the decimal point that a numeric keeps at least where it is narrowed."""
+_STEPS = (exp.JSONExtractScalar, exp.JSONExtract, exp.JSONBExtractScalar, exp.JSONBExtract)
+_SURROGATES = 0xD800, 0xDFFF
+_LIST = re.compile(
+    r"\{((?:[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*,)*[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*)\}"
+)
+"""A list of plain elements as PostgreSQL writes it: without quotes, none of them empty."""
 _KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -194,7 +202,7 @@ class Expressions:
                 return self._called(node, "strpos", [node.this, node.args["substr"]], FUNCTIONS)
             case exp.AtTimeZone():
                 return self._at_zone(node)
-            case exp.JSONExtractScalar():
+            case exp.JSONExtractScalar() | exp.JSONBExtractScalar():
                 return self._of_json(node)
             case exp.Subquery() | exp.Select() | exp.SetOperation():
                 return self._reader.scalar(node, self.scope)
@@ -326,9 +334,8 @@ class Expressions:
 
     def _comparison(self, node: exp.Binary, sign: str) -> Value:
         self._bound(node, node.left, node.right)
-        for side in (exp.Any, exp.All):
-            if isinstance(node.right, side):
-                return self._quantified(node, sign)
+        if (quantifier := _quantifier(node.right)) is not None:
+            return self._quantified(node, sign, *quantifier)
         one, other = node.left.unnest(), node.right.unnest()
         if isinstance(one, exp.Tuple) or isinstance(other, exp.Tuple):
             return self._rows(node, one, other, sign)
@@ -381,25 +388,26 @@ class Expressions:
             built = f"({last} OR ({equal} AND {built}))" if built else last
         return Value(built, BOOL)
 
-    def _quantified(self, node: exp.Binary, sign: str) -> Value:
-        side = node.right
-        words: dict[tuple[str, type[exp.Expr]], str] = {
-            ("=", exp.Any): "IN",
-            ("<>", exp.All): "NOT IN",
-        }
-        word = words.get((sign, type(side)))
-        inner = side.this.unnest()
-        if word is None or not isinstance(inner, exp.Query | exp.Array):
-            if isinstance(inner, exp.Query):
-                why = "of a subquery only = ANY and <> ALL are known"
-                raise refusal(node, why, "compare it with min() or max() of the subquery")
-            why = "only = ANY and <> ALL of a list that is written out, or of a subquery, are known"
-            raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
+    def _quantified(self, node: exp.Binary, sign: str, quantifier: str, inner: exp.Expr) -> Value:
+        """Return a comparison with any, or all, of a list or of the rows of a subquery."""
+        word = {("=", "ANY"): "IN", ("<>", "ALL"): "NOT IN"}.get((sign, quantifier))
         listed = exp.In(this=node.left)
         if isinstance(inner, exp.Query):
+            if word is None:
+                why = "of a subquery only = ANY and <> ALL are known"
+                raise refusal(node, why, "compare it with min() or max() of the subquery")
             listed.set("query", inner.copy() if inner.parent is None else inner)
         else:
-            listed.set("expressions", inner.expressions)
+            items = _items(inner)
+            if not items:
+                why = f"{quantifier} is known of a list that is written out, or of a subquery"
+                raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
+            if word is None:
+                value = self.value(node.left)
+                tests = [self.compared(node, value, self.value(item), sign) for item in items]
+                joined = (" OR " if quantifier == "ANY" else " AND ").join(tests)
+                return Value(f"({joined})", BOOL)
+            listed.set("expressions", items)
         listed.parent = node.parent
         return self._in(listed, word)
 
@@ -667,12 +675,12 @@ class Expressions:
     def _of_json(self, node: exp.Expr) -> Value:
         path: list[str] = []
         inner: exp.Expr = node
-        while isinstance(inner, exp.JSONExtractScalar | exp.JSONExtract):
-            step = inner.expression
-            keys = step.expressions[1:] if isinstance(step, exp.JSONPath) else []
-            if len(keys) != 1 or not _KEY.fullmatch(str(keys[0].this)):
-                raise refusal(node, "known is ->> of a constant name", "write … ->> 'name'")
-            path.insert(0, str(keys[0].this))
+        while isinstance(inner, _STEPS):
+            names = _names_of(inner)
+            if not names or not all(map(_KEY.fullmatch, names)):
+                why = "known are ->> of a constant name and #>> of constant names"
+                raise refusal(node, why, "write … ->> 'name' or … #>> '{name,other}'")
+            path = [*names, *path]
             inner = inner.this.unnest()
         value = self.value(inner)
         if value.kind.name not in {"json", "jsonb"}:
@@ -698,7 +706,10 @@ class Expressions:
         if name in AGGREGATES:
             return self._aggregated(node, name, arguments, where, window)
         if window is not None and name in WINDOWS and where is None:
-            built = self._called(node, name, arguments, WINDOWS)
+            if name in OF_DEFAULTS and len(arguments) == 3:  # noqa: PLR2004 - value, rows, default
+                built = self._with_default(node, name, arguments)
+            else:
+                built = self._called(node, name, arguments, WINDOWS)
             return replace(built, text=f"{built.text} OVER {self._over(window)}")
         if window is not None or where is not None:
             raise refusal(node, f"{name} over a window or with FILTER is not known here")
@@ -706,6 +717,22 @@ class Expressions:
             special: Special = getattr(self, f"_fn_{name}")
             return special(node, arguments)
         return self._called(node, name, arguments, FUNCTIONS)
+
+    def _with_default(self, node: exp.Expr, name: str, arguments: Sequence[exp.Expr]) -> Value:
+        """Return the value of another row, or a value of its own where there is no such row."""
+        number = self._constant(arguments[1])
+        if number is None or int(number) < 0:
+            raise refusal(node, f"{name} is known of a constant number of rows")
+        values = [self.value(arguments[0]), self.value(arguments[2])]
+        kind, texts = self.unified(node, values)
+        if kind.name == "numeric":
+            texts = [f"cast({built} AS {in_spark(kind)})" for built in texts]
+        elif kind.name in INTEGERS:
+            texts = [
+                built if value.kind == kind else f"cast({built} AS {in_spark(kind)})"
+                for built, value in zip(texts, values, strict=True)
+            ]
+        return Value(f"{name}({texts[0]}, {number}, {texts[1]})", kind)
 
     def _called(
         self,
@@ -887,6 +914,12 @@ class Expressions:
 
     # Functions whose types depend on more than one argument
 
+    def _fn_chr(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        number = self._constant(arguments[0]) if len(arguments) == 1 else None
+        if number is None or not _is_letter(int(number)):
+            raise refusal(node, "chr is known of a constant number that is a letter's")
+        return Value(text(chr(int(number))), TEXT)
+
     def _fn_coalesce(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         kind, texts = self.unified(node, [self.value(argument) for argument in arguments])
         return Value(f"coalesce({', '.join(texts)})", kind)
@@ -993,7 +1026,13 @@ class Expressions:
 
     def _fn_date_trunc(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         unit = arguments[0].name.lower() if isinstance(arguments[0], exp.Literal) else ""
-        value = self.value(arguments[1]) if len(arguments) == 2 else NULL  # noqa: PLR2004
+        value = self.value(arguments[1]) if len(arguments) in {2, 3} else NULL
+        if len(arguments) == 3:  # noqa: PLR2004 - with a zone
+            zone = arguments[2]
+            if value.kind.name != "timestamptz" or zone.name.upper() != "UTC" or unit not in UNITS:
+                raise refusal(node, "rules of time zones differ between engines", "write 'UTC'")
+            within = f"date_trunc('{unit}', cast({value.text} AS timestamp_ntz))"
+            return Value(f"cast(cast({within} AS timestamp_ntz) AS timestamp)", TIMESTAMPTZ)
         if unit not in UNITS or value.kind.name != "timestamp":
             why = f"date_trunc of {value.kind} is not known here"
             raise refusal(node, why, INSTEAD["date_trunc"])
@@ -1016,6 +1055,49 @@ class Expressions:
         called = f"date_format({value.text}, {text(built)})"
         # Spark has a sign before years of five digits.
         return Value(called if "+" in built else f"replace({called}, '+', '')", TEXT)
+
+
+def _quantifier(side: exp.Expr) -> tuple[str, exp.Expr] | None:
+    """Return ANY or ALL, and what stands behind it; None where it is neither.
+
+    The parser takes some of them for functions.
+    """
+    if isinstance(side, exp.Any | exp.All):
+        return type(side).__name__.upper(), side.this.unnest()
+    if isinstance(side, exp.Anonymous) and len(side.expressions) == 1:
+        word = {"ANY": "ANY", "SOME": "ANY", "ALL": "ALL"}.get(side.name.upper())
+        return None if word is None else (word, side.expressions[0].unnest())
+    return None
+
+
+def _items(node: exp.Expr) -> list[exp.Expr]:
+    """Return the elements of a list that is written out; none where it is not, or is empty."""
+    if isinstance(node, exp.Cast) and node.to.this is _DType.ARRAY and node.to.expressions:
+        (kind,) = node.to.expressions
+        return [exp.Cast(this=exp.Paren(this=item), to=kind.copy()) for item in _items(node.this)]
+    if isinstance(node, exp.Array):
+        return list(node.expressions)
+    plain = _LIST.fullmatch(node.name) if isinstance(node, exp.Literal) and node.is_string else None
+    if plain is None or not plain[1]:
+        return []
+    texts = [part.strip() for part in plain[1].split(",")]
+    nulls = (part.upper() == "NULL" for part in texts)
+    return [
+        exp.Null() if is_null else exp.Literal.string(part)
+        for part, is_null in zip(texts, nulls, strict=True)
+    ]
+
+
+def _names_of(step: exp.Expr) -> list[str]:
+    """Return the names that a step into JSON goes by; none where it goes by something else."""
+    by = step.args["expression"]
+    if isinstance(by, exp.JSONPath):
+        return [str(key.this) for key in by.expressions[1:]] if len(by.expressions) > 1 else []
+    return [item.name for item in _items(by) if isinstance(item, exp.Literal)]
+
+
+def _is_letter(number: int) -> bool:
+    return 0 < number <= sys.maxunicode and not _SURROGATES[0] <= number <= _SURROGATES[1]
 
 
 def _result(sign: str, one: PgType, other: PgType) -> PgType | None:
@@ -1075,6 +1157,13 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             number = value.constant if name == "int4" else None
             ok = number is not None and int(number) >= (code == "place")
             return value.text if ok else None
+        case "before" | "drop":
+            number = value.constant if name == "int4" else None
+            if number is None or int(number) >= (code == "before"):
+                return None
+            return str(1 - int(number))
+        case "varying":
+            return taken(node, value, TEXT) if name in {"text", "unknown"} else None
         case "sign":
             return value.text if unknown and value.constant else None
         case "letters":

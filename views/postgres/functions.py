@@ -11,6 +11,9 @@ One table: what is not in it is refused by name. An argument's code is what Post
 | `text` | a text, a char(n), a constant |
 | `shown` | a value whose text PostgreSQL has by a cast |
 | `count`, `place` | a constant number from 0, from 1 |
+| `before` | a constant number below 1 |
+| `drop` | a constant number below 0, as the place behind so many letters |
+| `varying` | a text, no char(n) |
 | `letters` | a constant text |
 | `sign` | a constant text that is not empty |
 """
@@ -75,6 +78,15 @@ def _remainder(kinds: list[PgType]) -> PgType:
 _OF_DOUBLES = partial(Form, "double", FLOAT8)
 _AS_DOUBLE = "cast({0} AS double)"
 _LENGTH = (Form("text", INT4, "length({0})"),)
+_START = "CASE WHEN {1} < 1 THEN 1 ELSE {1} END"
+_LENGTH_BEHIND = "CASE WHEN {1} < 1 AND {2} >= 0 THEN greatest({1} + {2} - 1, 0) ELSE {2} END"
+"""Letters that are left of so many where some of them would be before the first."""
+_FIRST_LETTERS = (
+    "CASE WHEN {1} >= 0 OR {1} IS NULL THEN {1} ELSE greatest(length({0}) + {1}, 0) END)"
+)
+_YEAR = "CASE WHEN {0} < 0 THEN {0} + 1 ELSE {0} END"
+_MONTH = "CASE WHEN {0} = 0 THEN 0 ELSE {1} END"
+"""PostgreSQL has no year 0; there is no month 0 either, in any of the engines."""
 _TRIMS = {"btrim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 
 
@@ -93,6 +105,7 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
     "sqrt": (_OF_DOUBLES("sqrt({0})"),),
     "exp": (_OF_DOUBLES("exp({0})"),),
     "ln": (_OF_DOUBLES("ln({0})"),),
+    **dict.fromkeys(("log", "log10"), (_OF_DOUBLES("log10({0})"),)),
     **dict.fromkeys(("power", "pow"), (Form("double double", FLOAT8, "power({0}, {1})"),)),
     "mod": (
         Form("int4 int4", INT4, "({0} % {1})"),
@@ -102,15 +115,28 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
     **dict.fromkeys(("length", "char_length", "character_length"), _LENGTH),
     "upper": (Form("text", TEXT, "upper({0})"),),
     "lower": (Form("text", TEXT, "lower({0})"),),
-    "left": (Form("text count", TEXT, "left({0}, {1})"),),
-    "right": (Form("text count", TEXT, "right({0}, {1})"),),
+    "left": (
+        Form("text count", TEXT, "left({0}, {1})"),
+        Form("text int4", TEXT, "substring({0}, 1, " + _FIRST_LETTERS),
+    ),
+    "right": (
+        Form("text count", TEXT, "right({0}, {1})"),
+        Form("text drop", TEXT, "substring({0}, {1})"),
+    ),
     **dict.fromkeys(
         ("substr", "substring"),
         (
             Form("text place", TEXT, "substring({0}, {1})"),
+            Form("text before", TEXT, "substring({0}, 1)"),
+            Form("text int4", TEXT, f"substring({{0}}, {_START})"),
             Form("text place count", TEXT, "substring({0}, {1}, {2})"),
+            Form("text place int4", TEXT, "substring({0}, {1}, {2})"),
+            Form("text int4 int4", TEXT, f"substring({{0}}, {_START}, {_LENGTH_BEHIND})"),
         ),
     ),
+    "reverse": (Form("text", TEXT, "reverse({0})"),),
+    "ascii": (Form("text", INT4, "ascii({0})"),),
+    "octet_length": (Form("varying", INT4, "octet_length({0})"),),
     **{
         name: (
             Form("text", TEXT, f"trim({word} ' ' FROM {{0}})"),
@@ -133,11 +159,24 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
     "md5": (Form("text", TEXT, "md5({0})"),),
     "split_part": (Form("text sign place", TEXT, "split_part({0}, {1}, {2})"),),
     "concat_ws": (Form("text shown*", TEXT, "concat_ws({*})"),),
-    "make_date": (Form("int4 int4 int4", DATE, "make_date({0}, {1}, {2})"),),
+    "make_date": (
+        Form("place int4 int4", DATE, "make_date({0}, {1}, {2})"),
+        Form("int4 int4 int4", DATE, f"make_date({_YEAR}, {_MONTH}, {{2}})"),
+    ),
 }
 """Functions of one row; `SPECIAL` has those whose types depend on more."""
 SPECIAL = (
-    *("coalesce", "concat", "date_part", "date_trunc", "greatest", "grouping", "least", "nullif"),
+    *(
+        "chr",
+        "coalesce",
+        "concat",
+        "date_part",
+        "date_trunc",
+        "greatest",
+        "grouping",
+        "least",
+        "nullif",
+    ),
     *("regexp_like", "regexp_replace", "round", "to_char"),
 )
 OF_ORDER = ("percentile_cont", "string_agg")
@@ -181,6 +220,8 @@ AGGREGATES: dict[str, tuple[Form, ...]] = {
         }.items()
     },
 }
+OF_DEFAULTS = ("lag", "lead")
+"""Windows with a value of their own where there is no row: of one type with that of the row."""
 WINDOWS: dict[str, tuple[Form, ...]] = {
     **{name: (Form("", INT8, f"{name}()"),) for name in ("row_number", "rank", "dense_rank")},
     **{name: (Form("", FLOAT8, f"{name}()"),) for name in ("percent_rank", "cume_dist")},
@@ -190,7 +231,7 @@ WINDOWS: dict[str, tuple[Form, ...]] = {
             Form("any", _same, f"{name}({{0}})"),
             Form("any count", _same, f"{name}({{0}}, {{1}})"),
         )
-        for name in ("lag", "lead")
+        for name in OF_DEFAULTS
     },
     **{name: (Form("any", _same, f"{name}({{0}})"),) for name in ("first_value", "last_value")},
     "nth_value": (Form("any place", _same, "nth_value({0}, {1})"),),
@@ -203,7 +244,8 @@ OPERATORS: dict[tuple[str, str, str], tuple[PgType, str]] = {
 }
 """Operators of dates, by the types beside them."""
 PARTS: dict[str, str] = {
-    **{name: f"extract({name} FROM {{0}})" for name in ("year", "quarter", "month", "week", "day")},
+    "year": "(extract(year FROM {0}) - cast({0} < DATE '0001-01-01' AS int))",
+    **{name: f"extract({name} FROM {{0}})" for name in ("quarter", "month", "week", "day")},
     **{name: f"extract({name} FROM {{0}})" for name in ("doy", "hour", "minute", "second")},
     "dow": "(dayofweek({0}) - 1)",
     "isodow": "((dayofweek({0}) + 5) % 7 + 1)",
@@ -233,18 +275,24 @@ PATTERNS = {
 """Parts of a pattern of `to_char`, and of `date_format`."""
 PLAIN = "write signs, lists as [0-9], one repetition and ends: '[^0-9]+', '^0+'"
 INSTEAD = {
-    **dict.fromkeys(("sqrt", "exp", "ln", "power", "pow"), "write x::double precision"),
+    **dict.fromkeys(
+        ("sqrt", "exp", "ln", "log", "log10", "power", "pow"), "write x::double precision"
+    ),
     **dict.fromkeys(
         ("ceil", "floor", "ceiling"), "write it of a numeric; no double has an exact cast to one"
     ),
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
     "sum": "write sum(x::double precision)",
+    "initcap": "write upper(left(x, 1)) || lower(substr(x, 2)), or have it as a column",
+    "age": "write x - y of dates, or a part of each by extract",
+    "octet_length": "of a char(n) it counts the blanks: write n, or octet_length(x::text)",
+    "substr": "write constants, or integers: substr(x, 2, 3)",
     **dict.fromkeys(
         ("now", "clock_timestamp", "random", "current_date", "current_timestamp", "localtimestamp"),
         "have it as a column of the table",
     ),
-    "date_trunc": "write date_trunc('month', x::timestamp), or x AT TIME ZONE 'UTC'",
+    "date_trunc": "write date_trunc('month', x::timestamp), or date_trunc('month', x, 'UTC')",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
     "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",
     "array_agg": "a view in PostgreSQL's SQL has no lists yet: -- dialect: spark has collect_list",

@@ -43,7 +43,7 @@ _PARTS: dict[type[exp.Expr], set[str]] = {
     exp.Case: {"this", "ifs", "default"},
     exp.If: {"this", "true", "false"},
     exp.Cast: {"this", "to"},
-    exp.DataType: {"this", "expressions", "kind"},
+    exp.DataType: {"this", "expressions", "kind", "nested"},
     exp.Substring: {"this", "start", "length"},
     exp.Trim: {"this", "expression", "position"},
     exp.StrPosition: {"this", "substr"},
@@ -55,7 +55,6 @@ _PARTS: dict[type[exp.Expr], set[str]] = {
 }
 _WORDS = {
     "db": "a schema before a column",
-    "method": "NATURAL",
     "ordinality": "WITH ORDINALITY",
     "sample": "TABLESAMPLE",
     "locks": "FOR UPDATE",

@@ -111,6 +111,15 @@ class Combined:
         return f"{self.before}({sides[0]}) {self.word} ({sides[1]}){self.behind}"
 
 
+class _Joins(list[str]):
+    """Joins that stand for parts of one SELECT, and the values that subqueries became by them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, Value] = {}
+        self.outer: dict[str, list[str]] = {}
+
+
 class Reader:
     """Reads the queries of one view."""
 
@@ -122,7 +131,7 @@ class Reader:
         self._tables, self._keys = tables, keys
         self._columns_of_tables = {name for columns in tables.values() for name in columns}
         self._queries: list[dict[str, dict[str, Value]]] = [{}]
-        self._joins: list[list[str]] = []
+        self._joins: list[_Joins] = []
         self._number = 0
 
     def read(self, query: exp.Expr) -> str:
@@ -221,7 +230,7 @@ class Reader:
         return rows
 
     def _select(self, node: exp.Select, scope: Scope, before: str) -> Query:
-        self._joins.append([])
+        self._joins.append(_Joins())
         reader = Expressions(scope, self, node.args.get("windows") or ())
         origin = self._from(node, scope, reader)
         wheres = [
@@ -338,14 +347,19 @@ class Reader:
         for join in node.args.get("joins") or ():
             side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
             on, using = join.args.get("on"), join.args.get("using")
-            if join.args.get("method") or (commas and side in {"RIGHT", "FULL"}):
-                why = "such a join is not known: NATURAL, and RIGHT or FULL after a comma"
+            method = str(join.args.get("method") or "").upper()
+            if method not in {"", "NATURAL"} or (commas and side in {"RIGHT", "FULL"}):
+                why = "such a join is not known: RIGHT or FULL after a comma"
                 raise refusal(join, why, "write JOIN … ON, with each of its conditions")
             if isinstance(join.this, exp.Lateral):
                 text += self._lateral(join, scope, reader)
                 continue
             before = list(scope.sources)
             built = self._source(join.this, scope)
+            if join.args.get("method"):
+                using = [exp.to_identifier(n, quoted=True) for n in _shared(scope, before)]
+                kind = "" if using or side else "CROSS"
+                on = exp.true() if side and not using else None
             if not side and not kind and on is None and not using:
                 commas = True
                 text += f"{_COMMA}{built}"
@@ -353,7 +367,7 @@ class Reader:
             word = f"{side} JOIN".strip() if side else "CROSS JOIN" if kind == "CROSS" else "JOIN"
             text += f" {word} {built}"
             if using:
-                on_text = self._using(join, scope, before, side)
+                on_text = self._using(join, using, scope, before, side)
             elif on is not None:
                 if on.find(exp.Query) is not None:
                     raise refusal(join, "a subquery stands in ON", "write it in WHERE")
@@ -412,7 +426,7 @@ class Reader:
         name, names = name_of(node.args["alias"].this), [_name(item) for item in query.expressions]
         inner = Scope(scope, alias=name)
         rows = Expressions(inner, self, query.args.get("windows") or ())
-        self._joins.append([])
+        self._joins.append(_Joins())
         origin = self._from(query, inner, rows)
         wheres, tests = self._split(query, inner, rows, equal=True)
         inner.outer = False
@@ -472,12 +486,19 @@ class Reader:
             tests.append(self._outside(inner, reader, part))
         return wheres, tests
 
-    def _using(self, join: exp.Expr, scope: Scope, before: Sequence[Source], side: str) -> str:
+    def _using(
+        self,
+        join: exp.Expr,
+        using: Sequence[exp.Expr],
+        scope: Scope,
+        before: Sequence[Source],
+        side: str,
+    ) -> str:
         tests = []
         right = Scope(sources=[scope.sources[-1]])
         around = Scope(sources=list(before), merged=dict(scope.merged))
         reader = Expressions(scope, self)
-        for identifier in join.args["using"]:
+        for identifier in using:
             column = exp.Column(this=identifier)
             one, other = around.column(column), right.column(column)
             tests.append(reader.compared(join, one, other, "="))
@@ -624,7 +645,7 @@ class Reader:
         self._number += 1
         inner = Scope(scope, alias=f"sub_{self._number}")
         reader = Expressions(inner, self)
-        self._joins.append([])
+        self._joins.append(_Joins())
         origin = self._from(query, inner, reader)
         if not origin or inner.outer:
             raise refusal(node, "such a subquery is not known here", "write its condition in WHERE")
@@ -677,15 +698,132 @@ class Reader:
         """Return the value of a subquery of one row and one column."""
         if query is None:
             query = node.unnest() if isinstance(node, exp.Subquery) else node
+        if (joined := self._by_key(node, query, scope)) is not None:
+            return joined
         probe = Scope(scope, is_probe=True)
         built = self.query(query, probe)
         if len(built.kinds) != 1:
             raise refusal(node, "a subquery that stands for a value has one column")
         if probe.outer:
             self._check_correlated(node, query)
+        elif isinstance(node.find_ancestor(exp.Div, exp.Query), exp.Div):
+            value = self._crossed(node, query, built, scope)
+            if value is not None:
+                return value
         built.names = ["c0"]
         kind = TEXT if built.kinds[0].name == "unknown" else built.kinds[0]
         return Value(f"({built.text()})", kind)
+
+    def _by_key(self, node: exp.Expr, query: exp.Expr, scope: Scope) -> Value | None:
+        """Return the value of a subquery that a primary key leaves one row at most, by a join.
+
+        None where it is another subquery. PostgreSQL has an error at several rows, Spark knows no
+        such subquery without an aggregate.
+        """
+        origin = query.args.get("from_")
+        if (
+            not scope.sources
+            or not isinstance(query, exp.Select)
+            or len(query.expressions) != 1
+            or origin is None
+            or not isinstance(origin.this, exp.Table)
+            or any(query.args.get(part) for part in (*_INNER, "joins", "with_"))
+            or _aggregates(query.expressions[0])
+            or any(part.find(exp.Query, exp.Window) for part in query.iter_expressions())
+        ):
+            return None
+        inner, joins, written_so = Scope(scope), self._joins[-1], query.sql()
+        if written_so not in joins.values:
+            table, _, _ = self._source(origin.this, inner).rpartition(" AS ")
+            alias, (source,) = f"sub_{self._number + 1}", inner.sources
+            source.columns = columns_of(alias, source.columns)
+            reader = Expressions(inner, self)
+            parts = [part.unnest() for part in conjuncts(_this(query, "where"))]
+            tests = [reader.condition(part) for part in parts]
+            fixed = {
+                name_of(side.this)
+                for part in parts
+                if _is_equal_column(part, inner, reader)
+                for side in (part.left.unnest(), part.right.unnest())
+                if isinstance(side, exp.Column) and inner.own(side) is not None
+            }
+            if not source.key or not fixed.issuperset(source.key) or not inner.outer:
+                return None
+            self._number += 1
+            item = query.expressions[0].unalias()
+            value = reader.value(item)
+            if value.kind.name == "unknown":
+                value = Value(taken(node, value, TEXT), TEXT)
+            if not isinstance(item, exp.Column) or value.text not in {
+                column.text for column in source.columns.values()
+            }:
+                found = source.columns[source.key[0]].text
+                value = Value(f"CASE WHEN {found} IS NOT NULL THEN {value.text} END", value.kind)
+            joins.append(f" LEFT JOIN {table} AS {quoted(alias)} ON {' AND '.join(tests)}")
+            joins.values[written_so] = value
+            joins.outer[written_so] = [
+                outside.text
+                for column in query.find_all(exp.Column)
+                if inner.own(column) is None and (outside := scope.own(column)) is not None
+            ]
+        return self._beside_groups(node, joins.values[written_so], scope, joins.outer[written_so])
+
+    def _crossed(self, node: exp.Expr, query: exp.Expr, built: Query, scope: Scope) -> Value | None:
+        """Return the value of a subquery of one row, by a join; None where it is none.
+
+        Spark has no subquery in what a division is written as.
+        """
+        one_row = (
+            isinstance(query, exp.Select)
+            and _aggregates(query.expressions[0])
+            and not any(query.args.get(part) for part in _INNER)
+        )
+        if not one_row or not scope.sources:
+            return None
+        joins, written_so = self._joins[-1], query.sql()
+        if written_so not in joins.values:
+            self._number += 1
+            alias = f"sub_{self._number}"
+            built.names = [f"value_{self._number}"]
+            joins.append(f" CROSS JOIN ({built.text()}) AS {quoted(alias)}")
+            joins.values[written_so] = Value(
+                f"{quoted(alias)}.{quoted(built.names[0])}", built.kinds[0]
+            )
+        return self._beside_groups(node, joins.values[written_so], scope, [])
+
+    def _beside_groups(
+        self, node: exp.Expr, value: Value, scope: Scope, outer: Sequence[str]
+    ) -> Value:
+        """Return a joined value as it stands beside groups: one of each group's rows, all alike."""
+        around = node.find_ancestor(exp.Select)
+        if around is None or isinstance(_clause(node, around), exp.Where):
+            return value
+        group = around.args.get("group")
+        total = any(map(_aggregates, around.expressions)) or around.args.get("having") is not None
+        if (group is None and not total) or _in_aggregate(node, around):
+            return value
+        clause = _clause(node, around)
+        plain = group is not None and not any(
+            isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets) for key in group.expressions
+        )
+        if group is None or not plain or isinstance(clause, exp.Group):
+            hint = "join its table, and group by its value"
+            if group is None:
+                hint = "write it in a query around this one, FROM (SELECT sum(…) AS x FROM …) AS q"
+            raise refusal(node, "a subquery beside groups", hint)
+        reader = Expressions(scope, self)
+        meant = [
+            self._grouping(one, around, reader)
+            for key in group.expressions
+            for one in (key.expressions if isinstance(key, exp.Tuple) else [key])
+        ]
+        if any(part is node for key in meant for part in key.walk()):
+            return value
+        keys = {reader.value(key).text for key in meant}
+        if {*outer} - keys:
+            why = "a subquery names a column that is no group"
+            raise refusal(node, why, "join its table, and group by its value")
+        return Value(f"max({value.text})", value.kind)
 
     @staticmethod
     def _check_correlated(node: exp.Expr, query: exp.Expr) -> None:
@@ -695,8 +833,12 @@ class Reader:
             or not _aggregates(query.expressions[0])
             or any(query.args.get(part) for part in (*_INNER, "with_"))
         ):
-            why = "a subquery that names a column of the query around it"
-            raise refusal(node, why, "join a subquery with GROUP BY, or an aggregate in it")
+            why = "a subquery that names a column of the query around it, and may have several rows"
+            raise refusal(
+                node, why,
+                "write it by the primary key of its table, an aggregate such as max(…) in it, or a "
+                "join with a subquery with GROUP BY",
+            )  # fmt: skip
         around = node.find_ancestor(exp.Select)
         if around is None or isinstance(_clause(node, around), exp.Where):
             return
@@ -789,6 +931,21 @@ def _is_equal_column(part: exp.Expr, inner: Scope, reader: Expressions) -> bool:
     return len(names) == 1 or not names & {*FLOATS}
 
 
+def _in_aggregate(node: exp.Expr, around: exp.Expr) -> bool:
+    """Tell whether a part of a SELECT stands in an aggregate."""
+    while node is not around and node.parent is not None:
+        node = node.parent
+        if isinstance(node, exp.Anonymous) and _is_aggregate(node):
+            return True
+    return False
+
+
+def _shared(scope: Scope, before: Sequence[Source]) -> list[str]:
+    """Return the columns that the last table of FROM has in common with those before it."""
+    names = dict.fromkeys([*scope.merged, *(name for source in before for name in source.columns)])
+    return [name for name in names if name in scope.sources[-1].columns]
+
+
 def _is_conjunct(node: exp.Expr) -> bool:
     around = node.parent
     while isinstance(around, exp.And | exp.Paren):
@@ -799,12 +956,14 @@ def _is_conjunct(node: exp.Expr) -> bool:
 def _aggregates(node: exp.Expr) -> bool:
     """Tell whether an expression has an aggregate that is no window."""
     return any(
-        isinstance(call, exp.Anonymous)
-        and call.name.lower() in (*AGGREGATES, *OF_ORDER)
-        and not isinstance(call.parent, exp.Window)
-        and not (isinstance(call.parent, exp.Filter) and isinstance(call.parent.parent, exp.Window))
+        isinstance(call, exp.Anonymous) and _is_aggregate(call)
         for call in node.walk(prune=lambda part: isinstance(part, exp.Query))
     )
+
+
+def _is_aggregate(call: exp.Anonymous) -> bool:
+    around = call.parent.parent if isinstance(call.parent, exp.Filter) else call.parent
+    return call.name.lower() in (*AGGREGATES, *OF_ORDER) and not isinstance(around, exp.Window)
 
 
 def _items(query: exp.Expr | None) -> list[exp.Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -31,6 +32,8 @@ _SIGNIFICANT = 16
 """Digits that a quotient has at least."""
 _ROUNDED_PLACES = 7
 """To so many places a quotient is 0 that has more than `QUOTIENT_PLACES`."""
+_CONSTANTS = ("DATE '", "TIMESTAMP_NTZ '")
+_SUBQUERY = re.compile(r"\((?:SELECT|WITH) ")
 _WRITTEN = ("uuid", "enum", "json", "jsonb")
 """Types that are carried as what PostgreSQL's cast to text gives."""
 
@@ -133,12 +136,30 @@ def as_text(node: exp.Expr, value: Value) -> str:
             node, "how many decimal places its text has is not known",
             f"write (…)::numeric({MOST_DIGITS}, {min(kind.scale, MOST_DIGITS)})::text",
         )  # fmt: skip
-    if kind.name in (*INTEGERS, "numeric", "bool", "date", "timestamp", *_WRITTEN):
+    if kind.name in (*INTEGERS, "numeric", "bool", *_WRITTEN):
         return f"cast({value.text} AS string)"
+    if kind.name in {"date", "timestamp"}:
+        return _day_as_text(value)
     hint = (
         "write (… AT TIME ZONE 'UTC')::text" if kind.name == "timestamptz" else "leave the cast out"
     )
     raise refusal(node, f"the text of {kind} is written otherwise in Spark", hint)
+
+
+def _day_as_text(value: Value) -> str:
+    """Return the text of a date or timestamp.
+
+    Spark counts the years before the first as 0, -1, …, and has a sign before those of five digits.
+    """
+    written_so = f"cast({value.text} AS string)"
+    if value.text.startswith((*_CONSTANTS,)):
+        return written_so
+    year = f"lpad(cast((1 - extract(year FROM {value.text})) AS string), 4, '0')"
+    return (
+        f"CASE WHEN extract(year FROM {value.text}) < 1 "
+        f"THEN concat({year}, substring(trim(LEADING '-' FROM {written_so}), 5), ' BC') "
+        f"ELSE replace({written_so}, '+', '') END"
+    )
 
 
 def condition(node: exp.Expr, value: Value) -> str:
@@ -171,6 +192,11 @@ def quotient(node: exp.Expr, one: Value, other: Value, *, whole: int | None = No
     Raises:
         ViewError: how many decimal places PostgreSQL's has cannot be told.
     """
+    if any(map(_SUBQUERY.search, (one.text, other.text))):
+        raise refusal(
+            node, "a subquery stands in a division, where Spark has none",
+            "divide in a query around it: SELECT x / y FROM (SELECT x, (SELECT …) AS y) AS q",
+        )  # fmt: skip
     kinds = numeric_of(one), numeric_of(other)
     most, room = QUOTIENT_PLACES, MOST_DIGITS
     for kind in kinds:

@@ -13,6 +13,7 @@ import sqlglot
 from sqlglot.tokenizer_core import Token, TokenType
 
 from changelog.contract.base.errors import ViewError
+from views.base.engine_error import raised
 from views.base.spark_sql import SparkSql
 
 NAME = "quotient"
@@ -76,9 +77,18 @@ def _in_spark(  # noqa: PLR0917 - as they stand in a call
 ) -> str:
     size = f"{DIGITS}, {most}" if places is None else f"{ROUNDED_DIGITS}, {places}"
 
-    def sized(value: str) -> str:
+    call = f"{NAME}({', '.join(map(str, (one, other, scale, below, most)))})"
+
+    def sized(value: str, weight_of: int) -> str:
         whole = value if places is None else f"round({value}, {places})"
-        return f"cast({whole} AS decimal({size}))"
+        if places is not None or _GROUP * (weight_of + 1) <= DIGITS - most < weight_of:
+            return f"cast({whole} AS decimal({size}))"
+        many = raised(
+            call,
+            f"it has more digits before the point than the {DIGITS - most} that a quotient has",
+            "round it, as in round(…, 4), or cast it to double precision",
+        )
+        return f"coalesce(try_cast({whole} AS decimal({size})), {many})"
 
     def digits(name: str, behind: int) -> str:
         zeros = "0" * (-behind % _GROUP)
@@ -110,10 +120,12 @@ def _in_spark(  # noqa: PLR0917 - as they stand in a call
     least = max(scale, below)
     for weight_of in range(_SIGNIFICANT // _GROUP, (_SIGNIFICANT - most) // _GROUP - 1, -1):
         rounded_at = max(_SIGNIFICANT - _GROUP * weight_of, least)
-        whens.append(f"WHEN q.w >= {weight_of} THEN {sized(_divided(scale, below, rounded_at))}")
-    few = (
-        f"raise_error('a quotient has more than {most} decimal places in PostgreSQL: round it, or "
-        "cast what is divided to more')"
+        divided = _divided(scale, below, rounded_at)
+        whens.append(f"WHEN q.w >= {weight_of} THEN {sized(divided, weight_of)}")
+    few = raised(
+        call,
+        f"it has more than {most} decimal places in PostgreSQL",
+        "round it, as in round(…, 7), or cast what is divided to more decimal places",
     )
     last = few if places is None else f"cast(0 AS decimal({size}))"
     case = f"CASE {' '.join(whens)} ELSE {last} END"

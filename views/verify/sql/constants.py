@@ -30,8 +30,8 @@ def unchecked(  # noqa: C901, PLR0911, PLR0912 - one for each function
     match node:
         case exp.Ceil() | exp.Floor() if node.args.get("decimals") is not None:
             return "a number of places is not checked: round() has one"
-        case exp.Substring() if not _is_count(node.args.get("start"), least=1):
-            return "only a constant start from 1 means the same"
+        case exp.Substring() if _is_before_first(node.args.get("start")):
+            return "only a start from 1 means the same"
         case exp.Substring() if isinstance(node.args.get("length"), exp.Neg):
             return "PostgreSQL takes no negative length"
         case exp.Left() | exp.Right() if not _is_count(node.expression):
@@ -103,6 +103,11 @@ def _text(node: exp.Expr | None) -> str:
 
 def _is_plain(node: exp.Expr | None) -> bool:
     return _NO_PATTERN.fullmatch(_text(node)) is not None
+
+
+def _is_before_first(node: exp.Expr | None) -> bool:
+    """Tell whether a constant is no place from 1; another value is looked at row by row."""
+    return isinstance(node, exp.Literal | exp.Neg | None) and not _is_count(node, least=1)
 
 
 def _is_count(node: exp.Expr | None, *, least: int = 0) -> bool:

@@ -19,7 +19,7 @@ OWN = "view: "
 TEXT = "text"
 """Under which a function keeps its text for messages, while its parts are corrected."""
 FAILING_AT = (
-    *(exp.Sqrt, exp.Exp, exp.Pow, exp.Ln, exp.Ceil, exp.Floor, exp.Substring, exp.Cast),
+    *(exp.Sqrt, exp.Exp, exp.Pow, exp.Ln, exp.Log, exp.Ceil, exp.Floor, exp.Substring, exp.Cast),
     *(exp.Upper, exp.Lower, exp.Levenshtein, exp.Like, exp.ILike, exp.TimeToStr),
     *(exp.JSONExtract, exp.JSONExtractScalar),
 )
@@ -54,12 +54,15 @@ def ended(  # noqa: PLR0911 - one for each function
     match node:
         case exp.Ceil() | exp.Floor():
             return _whole(node, kinds.get(id(node.this)))
-        case exp.Substring() if (length := node.args.get("length")) is not None:
-            return unless(f"({length.sql('duckdb')}) < 0", node, "has a negative length")
+        case exp.Substring():
+            return _part_of_text(node)
         case exp.Sqrt():
             return unless(f"({node.this.sql('duckdb')}) < 0", node, "is of a negative number")
         case exp.Ln():
             return unless(f"({node.this.sql('duckdb')}) <= 0", node, "is of 0 or less")
+        case exp.Log() if node.expression is not None and node.this.name == "10":
+            value = node.expression.sql("duckdb")
+            return unless(f"({value}) <= 0", node, "is of 0 or less", as_duckdb(f"log10({value})"))
         case exp.Exp():
             value = f"({node.this.sql('duckdb')})::DOUBLE"
             return unless(f"isfinite({value}) AND isinf({node.sql('duckdb')})", node, _OVERFLOW)
@@ -70,6 +73,18 @@ def ended(  # noqa: PLR0911 - one for each function
             return unless(f"contains({pattern}, '\\')", node, _BACKSLASH)
         case _:
             return None
+
+
+def _part_of_text(node: exp.Substring) -> exp.Expr | None:
+    """Return a part of a text; where its start is before the first letter the engines differ."""
+    start, length = node.args.get("start"), node.args.get("length")
+    if start is not None and not isinstance(start, exp.Literal):
+        part = unless(f"({start.sql('duckdb')}) < 1", node, "has a start before the first letter")
+    else:
+        part = node
+    if length is None:
+        return None if part is node else part
+    return unless(f"({length.sql('duckdb')}) < 0", node, "has a negative length", part)
 
 
 def _whole(node: exp.Ceil | exp.Floor, inner: Type | None) -> exp.Expr:

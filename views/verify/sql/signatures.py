@@ -152,7 +152,9 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
                 arguments.append(part.this)
             elif isinstance(part, exp.Distinct):
                 arguments += part.expressions
-            elif isinstance(part, exp.Condition | exp.Filter) and not isinstance(part, exp.Var):
+            elif isinstance(part, exp.Condition | exp.Filter | exp.Subquery) and not isinstance(
+                part, exp.Var
+            ):
                 arguments.append(part)
     return arguments
 

@@ -146,6 +146,17 @@ class Types:
             case exp.Anonymous() if node.name.lower() == "quotient":
                 sizes = [int(part.name) for part in node.expressions[4:]]
                 return Type("decimal", 36 + len(sizes), sizes[-1])
+            case exp.Anonymous() if node.name.lower() == "octet_length":
+                return Type("int")
+            case exp.Subquery() if isinstance(node.unnest(), exp.Select):
+                items = node.unnest().selects  # of a value, not of FROM
+                return self.of(items[0]) if len(items) == 1 else None
+            case exp.Ascii():
+                return Type("int")
+            case exp.Reverse():
+                return Type("string")
+            case exp.Log():
+                return Type("double")
             case _ if isinstance(node, _ARITHMETIC):
                 return self._arithmetic(node)
             case exp.Coalesce() | exp.Greatest() | exp.Least():

@@ -156,6 +156,7 @@ _OF_TEXTS = frozenset(
     {
         *("Contains", "EndsWith", "ILike", "Left", "Length", "Levenshtein", "Like", "Lower", "Pad"),
         *("RegexpSplit", "Repeat", "Replace", "Right", "StartsWith", "StrPosition", "Substring"),
+        *("Ascii", "Reverse"),
         *("Translate", "Trim", "Upper"),
     }
 )
@@ -738,6 +739,9 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _element(node.this, node.expressions[0], node.args.get("offset") or 0)
         case exp.Anonymous():
             return _called(node, kind)
+        case exp.Reverse():  # DuckDB's own leaves letters and their accents together
+            letters = f"regexp_extract_all({node.this.sql('duckdb')}, '[\\s\\S]')"
+            return as_duckdb(f"array_to_string(list_reverse({letters}), '')")
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
         case exp.Upper() | exp.Lower() | exp.Levenshtein():
@@ -1029,6 +1033,8 @@ def _called(node: exp.Anonymous, kind: Type | None) -> exp.Expr | None:
     match node.name.lower():
         case "get":
             return _element(node.expressions[0], node.expressions[1], 0)
+        case "octet_length":
+            return as_duckdb(f"strlen({parts[0]})")
         case "quotient" if kind is not None:
             called = f"quotient_text({', '.join([*parts, 'NULL'][:6])})"
             return as_duckdb(f"CAST({called} AS DECIMAL({kind.precision}, {kind.scale}))")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException
 
-from views.base.engine_error import engine_error
+from views.base.engine_error import engine_error, raised
 
 SQL = """WITH s AS (SELECT id, a / b AS part FROM t)
 SELECT id, coalesce(part, 0) AS share, cast(w AS int) + 1 AS number FROM s JOIN u USING (id)"""
@@ -222,3 +222,22 @@ Traceback (most recent call last):
 ZeroDivisionError: division by zero
 \tat org.apache.spark.api.python.X(X.scala:1)"""
     assert engine_error(spark("SOME_UDF", text), None).text == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("by_parameter", [True, False])
+def test_a_check_of_ours_names_its_column_and_a_remedy(by_parameter):
+    sql = "SELECT id, quotient(`a`, b, 2, 0, 24) AS part FROM t"
+    told = (
+        "view ‖ quotient(`a`, b, 2, 0, 24) ‖ it has too many digits ‖ round it, as in round(x, 4)"
+    )
+    error = (
+        spark("USER_RAISED_EXCEPTION", errorMessage=told)
+        if by_parameter
+        else RuntimeError(
+            f"Job aborted: [USER_RAISED_EXCEPTION] {told} SQLSTATE: P0001\n\tat x.Y(Z)"
+        )
+    )
+    found = engine_error(error, sql)
+    assert found.text == 'column "part" (quotient(a, b, 2, 0, 24)): it has too many digits'
+    assert found.hint == "round it, as in round(x, 4)"
+    assert raised("a", "b's", "c") == r"raise_error('view ‖ a ‖ b\'s ‖ c')"

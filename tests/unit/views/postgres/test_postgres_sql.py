@@ -32,6 +32,12 @@ KEYS = {T: ("k",), U: ("k",)}
 PATH = Path("v.sql")
 
 
+LEFT_OF_ANY = (
+    "substring(t.s, 1, CASE WHEN t.a >= 0 OR t.a IS NULL THEN t.a"
+    " ELSE greatest(length(t.s) + t.a, 0) END)"
+)
+
+
 def made(query: str) -> str:
     return in_spark(query, TABLES, KEYS).replace("`", "")
 
@@ -65,6 +71,26 @@ def made(query: str) -> str:
         ("(a, k) < (1, 2)", "((t.a < 1) OR ((t.a = 1) AND (t.k < 2)))"),
         ("j -> 'a' ->> 'b'", "get_json_object(t.j, '$.a.b')"),
         ("nullif(a, 1.5)", "CASE WHEN (t.a = 1.5) THEN NULL ELSE t.a END"),
+        ("left(s, a)", LEFT_OF_ANY),
+        ("right(s, -2)", "substring(t.s, 3)"),
+        ("substr(s, 0)", "substring(t.s, 1)"),
+        ("substr(s, a)", "substring(t.s, CASE WHEN t.a < 1 THEN 1 ELSE t.a END)"),
+        ("chr(10)", r"'\n'"),
+        ("log(d)", "log10(t.d)"),
+        ("reverse(c)", "reverse(t.c)"),
+        ("lag(d, 1, 0) OVER (ORDER BY k)",
+         "lag(t.d, 1, cast(0 AS double)) OVER (ORDER BY t.k ASC NULLS LAST)"),
+        ("lead(s, 2, 'x') OVER (ORDER BY k)",
+         "lead(t.s, 2, 'x') OVER (ORDER BY t.k ASC NULLS LAST)"),
+        ("a = ANY('{1,2}')", "(t.a IN (1, 2))"),
+        ("a <> ALL('{1,2}'::int[])", "(t.a NOT IN (1, 2))"),
+        ("a > ANY(ARRAY[1, 2])", "((t.a > 1) OR (t.a > 2))"),
+        ("a <= ALL (ARRAY[1, 2])", "((t.a <= 1) AND (t.a <= 2))"),
+        ("j #>> '{a,b}'", "get_json_object(t.j, '$.a.b')"),
+        ("extract(year FROM dt)",
+         "(extract(year FROM t.dt) - cast(t.dt < DATE '0001-01-01' AS int))"),
+        ("(date '2024-02-29')::text", "cast(DATE '2024-02-29' AS string)"),
+        ("(SELECT s FROM u WHERE k = 1)", "(SELECT u.s AS c0 FROM public.u AS u WHERE (u.k = 1))"),
         ("E'x'", None),
     ],
 )  # fmt: skip
@@ -100,6 +126,36 @@ def test_lateral_is_a_join_by_what_is_equal_or_values():
     )
 
 
+def test_a_subquery_by_a_primary_key_is_a_join():
+    assert made("SELECT k, (SELECT u.n FROM u WHERE u.k = t.a AND u.s = 'x') AS x FROM t") == (
+        "SELECT t.k AS k, sub_1.n AS x FROM public.t AS t LEFT JOIN public.u AS sub_1"
+        " ON (sub_1.k = t.a) AND (sub_1.s = 'x')"
+    )
+    assert "CASE WHEN sub_1.k IS NOT NULL THEN coalesce(sub_1.s, '') END AS x" in made(
+        "SELECT k, (SELECT coalesce(s, '') FROM u WHERE u.k = t.a) AS x FROM t"
+    )
+    twice = made("SELECT (SELECT s FROM u WHERE u.k = t.a) AS x, count(*) AS n FROM t GROUP BY 1")
+    assert twice.count("LEFT JOIN") == 1
+    assert twice.endswith("GROUP BY sub_1.s")
+    assert "max(sub_1.s) AS x" in made(
+        "SELECT t.a, (SELECT s FROM u WHERE u.k = t.a) AS x, count(*) AS n FROM t GROUP BY t.a"
+    )
+
+
+def test_a_value_that_all_rows_are_divided_by_is_joined():
+    assert made("SELECT a, sum(n) / (SELECT sum(n) FROM u) AS x FROM t GROUP BY a").endswith(
+        "quotient(sum(t.n), max(sub_1.value_1), 3, 3, 24) AS x FROM public.t AS t"
+        " CROSS JOIN (SELECT sum(u.n) AS value_1 FROM public.u AS u) AS sub_1 GROUP BY t.a"
+    )
+
+
+def test_natural_joins_are_by_the_columns_of_both():
+    assert made("SELECT k, s FROM (SELECT k, a FROM t) AS p NATURAL LEFT JOIN u").endswith(
+        "AS p LEFT JOIN public.u AS u ON (p.k = u.k) AND (p.a = u.a)"
+    )
+    assert " CROSS JOIN " in made("SELECT d FROM (SELECT d FROM t) AS p NATURAL JOIN u")
+
+
 def test_a_primary_key_among_the_groups_determines_its_row():
     assert made("SELECT t.k, t.s, count(*) FROM t JOIN u USING (k) GROUP BY t.k").endswith(
         "GROUP BY t.k, t.s"
@@ -122,7 +178,20 @@ REFUSED = {
     "SELECT k, round(d, 2) AS x FROM t": ("no double precision", "numeric"),
     "SELECT k, d::numeric AS x FROM t": ("15 digits", "numeric"),
     "SELECT k, date '2024-01-01'::timestamp AS x FROM t": ("what is cast", "(date '2024-01-01')"),
-    "SELECT k, date_trunc('month', tz) AS x FROM t": ("timestamptz", "AT TIME ZONE 'UTC'"),
+    "SELECT k, date_trunc('month', tz) AS x FROM t": ("timestamptz", "x, 'UTC')"),
+    "SELECT k, date_trunc('month', tz, 'CET') AS x FROM t": ("time zones", "'UTC'"),
+    "SELECT k, initcap(s) AS x FROM t": ("initcap", "upper(left("),
+    "SELECT k, octet_length(c) AS x FROM t": ("char(n)", "::text"),
+    "SELECT k, chr(a) AS x FROM t": ("constant", ""),
+    "SELECT k, chr(55296) AS x FROM t": ("letter", ""),
+    "SELECT k, age(ts, ts) AS x FROM t": ("age", "extract"),
+    "SELECT k, a = ANY(l) AS x FROM t": ("written out", "spark"),
+    "SELECT k, a = ANY('{}') AS x FROM t": ("written out", ""),
+    "SELECT k, j -> 0 AS x FROM t": ("not known", ""),
+    "SELECT k, j ->> 0 AS x FROM t": ("constant name", "#>>"),
+    "SELECT k, n / (SELECT sum(n) FROM u WHERE u.a = t.a) AS x FROM t": ("division", "around it"),
+    "SELECT sum(n) / (SELECT sum(n) FROM u) AS x FROM t": ("beside groups", "around this one"),
+    "SELECT a, (SELECT s FROM u WHERE u.k = t.k) AS x FROM t GROUP BY a": ("no group", "join"),
     "SELECT k, ts = tz AS x FROM t": ("is not compared", "AT TIME ZONE 'UTC'"),
     "SELECT k, s + 1 AS x FROM t": ("text + integer", ""),
     "SELECT k, s = a AS x FROM t": ("is not compared", "cast"),
@@ -138,7 +207,7 @@ REFUSED = {
     "SELECT missing FROM t": ("no such column", "known are"),
     "SELECT t.missing FROM t": ("no such column", "it has"),
     "SELECT k FROM t, u": ("several tables", "t.k"),
-    "SELECT t.k FROM t NATURAL JOIN u": ("such a join", "JOIN"),
+    "SELECT t.k FROM t NATURAL JOIN u, t w RIGHT JOIN u v ON true": ("such a join", "JOIN"),
     "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u WHERE u.k < t.k) q": ("LATERAL", "equal"),
     "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u WHERE u.k = t.k LIMIT 1) q": ("open", "ORDER"),
     "SELECT t.k FROM t, LATERAL (SELECT u.n FROM u WHERE u.a = t.d) q": ("LATERAL", "equal"),
@@ -148,7 +217,7 @@ REFUSED = {
     "SELECT k FROM elsewhere": ("not captured", ""),
     "SELECT k, EXISTS (SELECT 1 FROM u LIMIT 1) AS x FROM t": ("EXISTS", "WHERE"),
     "SELECT k FROM t WHERE f OR a IN (SELECT a FROM u WHERE u.k = t.k)": ("IN", "NOT EXISTS"),
-    "SELECT k, (SELECT u.n FROM u WHERE u.k = t.k) AS x FROM t": ("around it", "GROUP BY"),
+    "SELECT k, (SELECT u.n FROM u WHERE u.a = t.k) AS x FROM t": ("around it", "primary key"),
     "SELECT DISTINCT ON (a) k FROM t": ("DISTINCT ON", "ORDER BY"),
     "SELECT DISTINCT ON (a) a, k FROM t ORDER BY n, k": ("DISTINCT ON", "begin it"),
     "SELECT k, string_agg(s, ',') AS x FROM t GROUP BY k": ("order", "ORDER BY y"),
