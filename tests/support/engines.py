@@ -86,9 +86,7 @@ class Source:
         """Return PostgreSQL's rows; its error where it has no answer."""
         try:
             self.cursor.execute(query)
-            return sorted(
-                (tuple(map(plain, row)) for row in self.cursor.fetchall()), key=lambda row: row[:2]
-            )
+            return in_order(tuple(map(plain, row)) for row in self.cursor.fetchall())
         except psycopg2.Error as error:
             return error
 
@@ -127,6 +125,11 @@ def plain(value):
             return value
 
 
+def in_order(rows):
+    """Return rows by their first two columns, nulls first."""
+    return sorted(rows, key=lambda row: [(value is not None, value or 0) for value in row[:2]])
+
+
 class Engines:
     """Spark and the verifier over the same rows."""
 
@@ -160,9 +163,7 @@ class Engines:
         )
 
     def by_spark(self, spec):
-        return sorted(
-            (tuple(map(plain, row)) for row in self.frame(spec).collect()), key=lambda row: row[:2]
-        )
+        return in_order(tuple(map(plain, row)) for row in self.frame(spec).collect())
 
     def frame(self, spec):
         return sql_frame(self.spark, spec.source, self.frames)
@@ -183,7 +184,7 @@ class Engines:
         self.duckdb.execute("DROP TABLE IF EXISTS made")
         evaluate(self.duckdb, "made", spec.sql, self.types, columns)
         rows = self.duckdb.execute("SELECT * FROM made").fetchall()
-        return sorted((tuple(map(plain, row)) for row in rows), key=lambda row: row[:2])
+        return in_order(tuple(map(plain, row)) for row in rows)
 
 
 def spark_type(kind):

@@ -354,6 +354,14 @@ QUERIES = (
         " AND u.id < 8 ORDER BY u.n {way}, u.id LIMIT 1) AS q ON true WHERE {cond}"
     ),
     (
+        "SELECT t.id, q.id AS other, q.r, q.n FROM t {left} JOIN LATERAL (SELECT u.id, u.n,"
+        " row_number() OVER (ORDER BY u.n {way}, u.id) AS r FROM u WHERE u.t = t.id) q ON q.n > 0"
+    ),
+    (
+        "SELECT t.id, q.id AS other, q.x FROM t {left} JOIN LATERAL (SELECT u.id, sum(u.n) OVER"
+        " (PARTITION BY u.x) AS x FROM u WHERE u.c = t.c ORDER BY u.id LIMIT 2) q ON true"
+    ),
+    (
         "SELECT t.id, q.x, q.y, p.z FROM t CROSS JOIN LATERAL (SELECT sum(u.n) AS x, count(*) AS y"
         " FROM u WHERE u.t = t.id) AS q, LATERAL (SELECT q.y + t.id AS z) p WHERE {cond}"
     ),

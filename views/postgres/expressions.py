@@ -133,6 +133,9 @@ class Expressions:
         self._reader = reader
         self._windows = windows
         self._aggregate = False
+        self.within: list[str] = []
+        """Values by which each row of the query around has rows of its own: all windows keep to
+        them."""
         self.plain_columns: list[exp.Column] = []
 
     # Values
@@ -872,8 +875,11 @@ class Expressions:
             base = next((w for w in self._windows if name_of(w.this) == name), node)
             if base is node or any(node.args.get(p) for p in ("partition_by", "order", "spec")):
                 raise refusal(node, "such a window is not known", "write all of it in OVER (…)")
-        if keys := base.args.get("partition_by"):
-            listed = [self.value(key).text for key in keys]
+        listed = [
+            *self.within,
+            *(self.value(key).text for key in base.args.get("partition_by") or ()),
+        ]
+        if listed:
             parts.append(f"PARTITION BY {', '.join(listed)}")
         if order := base.args.get("order"):
             parts.append(f"ORDER BY {', '.join(self.ordered(key) for key in order.expressions)}")

@@ -430,6 +430,7 @@ class Reader:
         origin = self._from(query, inner, rows)
         wheres, tests = self._split(query, inner, rows, equal=True)
         inner.outer = False
+        rows.within = [value.text for value, _ in inner.taken.values()]
         values = [rows.value(item.unalias()) for item in query.expressions]
         order = query.args.get("order")
         sorts = [rows.ordered(self._sort(key, query)) for key in order.expressions] if order else []
@@ -654,6 +655,8 @@ class Reader:
             items = query.expressions
             if len(items) != len(values):
                 raise refusal(node, "the subquery has not as many columns")
+            if any(item.find(exp.Window) for item in items):
+                raise refusal(node, "a window in such a subquery is not known", "write EXISTS")
             for value, item in zip(values, items, strict=True):
                 inner.is_outside = True
                 other = reader.value(item.unalias())

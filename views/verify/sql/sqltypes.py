@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from changelog.contract.base.errors import ViewError
-from views.base.spark_sql import sources_of
+from views.base.spark_sql import leaves, sources_of
 from views.verify.values.names import folded
 from views.verify.values.types import Type, parse_type
 
@@ -187,8 +187,20 @@ class Types:
         source = self._sources.get(id(node))
         if isinstance(source, exp.Table):
             return self._tables.get(source.name, {}).get(folded(node.name))
+        if isinstance(source, Scope) and isinstance(source.expression, exp.SetOperation):
+            return self._combined(source.expression, node.name)
         item = _projection(source, node.name)
         return None if item is None else self.of(item)
+
+    def _combined(self, query: exp.SetOperation, name: str) -> Type | None:
+        """Return the type of a column of UNION, INTERSECT or EXCEPT: the widest of its queries'."""
+        names = [item.alias_or_name.lower() for item in query.selects]
+        selects = [leaf.selects for leaf in leaves(query) if isinstance(leaf, exp.Query)]
+        if name.lower() not in names or any(len(items) != len(names) for items in selects):
+            return None
+        kinds = [self.of(items[names.index(name.lower())]) for items in selects]
+        # A constant counts with all digits of its type here.
+        return widest(Type(k.name) if k is not None and k.name in INTEGERS else k for k in kinds)
 
     def _aggregate(self, node: exp.Sum | exp.Avg) -> Type | None:
         inner = node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this

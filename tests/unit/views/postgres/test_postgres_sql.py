@@ -156,6 +156,13 @@ def test_natural_joins_are_by_the_columns_of_both():
     assert " CROSS JOIN " in made("SELECT d FROM (SELECT d FROM t) AS p NATURAL JOIN u")
 
 
+def test_windows_in_a_lateral_keep_to_the_rows_of_each():
+    assert "row_number() OVER (PARTITION BY u.a, u.s ORDER BY u.k ASC NULLS LAST) AS r" in made(
+        "SELECT t.k, q.r FROM t, LATERAL (SELECT row_number() OVER (PARTITION BY s ORDER BY k)"
+        " AS r FROM u WHERE u.a = t.a) q"
+    )
+
+
 def test_a_primary_key_among_the_groups_determines_its_row():
     assert made("SELECT t.k, t.s, count(*) FROM t JOIN u USING (k) GROUP BY t.k").endswith(
         "GROUP BY t.k, t.s"
