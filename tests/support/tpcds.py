@@ -72,8 +72,8 @@ def fill(cursor, seed=5, tickets=260):
         if ticket % 2:
             for item in random.sample(range(1, 31), 2):
                 number, money = random.randint(1, 9), random.randint(100, 9999) / 100
-                sale = (sold, random.randint(1, 40), number, number * money, money - 40)
-                _insert(cursor, "web_sales", (item, ticket, *sale))
+                order = (sold, random.randint(1, 40), number, number * money, money - 40)
+                _insert(cursor, "web_sales", (item, ticket, *order))
 
 
 def _insert(cursor, table, row):

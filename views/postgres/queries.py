@@ -746,7 +746,7 @@ class Reader:
             fixed = {
                 name_of(side.this)
                 for part in parts
-                if _is_equal_column(part, inner, reader)
+                if isinstance(part, exp.EQ) and _is_equal_column(part, inner, reader)
                 for side in (part.left.unnest(), part.right.unnest())
                 if isinstance(side, exp.Column) and inner.own(side) is not None
             }

@@ -148,9 +148,9 @@ class Types:
                 return Type("decimal", 36 + len(sizes), sizes[-1])
             case exp.Anonymous() if node.name.lower() == "octet_length":
                 return Type("int")
-            case exp.Subquery() if isinstance(node.unnest(), exp.Select):
-                items = node.unnest().selects  # of a value, not of FROM
-                return self.of(items[0]) if len(items) == 1 else None
+            case exp.Subquery() if isinstance(inner := node.unnest(), exp.Select):
+                # Of a value, not of FROM.
+                return self.of(inner.selects[0]) if len(inner.selects) == 1 else None
             case exp.Ascii():
                 return Type("int")
             case exp.Reverse():
