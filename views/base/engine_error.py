@@ -175,7 +175,7 @@ class _Found:
 
 
 def raised(call: str, why: str, hint: str) -> str:
-    """Return what ends a query at a value, in Spark's SQL: the message is read by `engine_error`.
+    """Return the error of a query at a value, in Spark's SQL: `engine_error` reads its message.
 
     Args:
         call: what is computed, as it stands in the view.
@@ -219,7 +219,7 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
 
 
 def _told_by_us(error: BaseException, finding: _Found, sql: str | None) -> EngineError | None:
-    """Return what a check of ours in the query says; None where it is an error of the engine."""
+    """Return the message of a check of ours in the query, or None for an error of the engine."""
     for text in (finding.parameters.get("errorMessage", ""), str(error)):
         parts = text.partition(f"{_OWN}{_BETWEEN}")[2].split("\n")[0].split(_BETWEEN)
         if len(parts) == len(("call", "why", "hint")):

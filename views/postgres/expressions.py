@@ -722,7 +722,7 @@ class Expressions:
         return self._called(node, name, arguments, FUNCTIONS)
 
     def _with_default(self, node: exp.Expr, name: str, arguments: Sequence[exp.Expr]) -> Value:
-        """Return the value of another row, or a value of its own where there is no such row."""
+        """Return the value of another row, or the default where no row is there."""
         number = self._constant(arguments[1])
         if number is None or int(number) < 0:
             raise refusal(node, f"{name} is known of a constant number of rows")
@@ -1064,7 +1064,7 @@ class Expressions:
 
 
 def _quantifier(side: exp.Expr) -> tuple[str, exp.Expr] | None:
-    """Return ANY or ALL, and what stands behind it; None where it is neither.
+    """Return ANY or ALL and its list or subquery, or None for another expression.
 
     The parser takes some of them for functions.
     """

@@ -760,8 +760,8 @@ class Reader:
             if not isinstance(item, exp.Column) or value.text not in {
                 column.text for column in source.columns.values()
             }:
-                found = source.columns[source.key[0]].text
-                value = Value(f"CASE WHEN {found} IS NOT NULL THEN {value.text} END", value.kind)
+                key = source.columns[source.key[0]].text
+                value = Value(f"CASE WHEN {key} IS NOT NULL THEN {value.text} END", value.kind)
             joins.append(f" LEFT JOIN {table} AS {quoted(alias)} ON {' AND '.join(tests)}")
             joins.values[written_so] = value
             joins.outer[written_so] = [
@@ -772,7 +772,7 @@ class Reader:
         return self._beside_groups(node, joins.values[written_so], scope, joins.outer[written_so])
 
     def _crossed(self, node: exp.Expr, query: exp.Expr, built: Query, scope: Scope) -> Value | None:
-        """Return the value of a subquery of one row, by a join; None where it is none.
+        """Return the value of a subquery of one row, by a join, or None for another subquery.
 
         Spark has no subquery in what a division is written as.
         """
@@ -797,7 +797,7 @@ class Reader:
     def _beside_groups(
         self, node: exp.Expr, value: Value, scope: Scope, outer: Sequence[str]
     ) -> Value:
-        """Return a joined value as it stands beside groups: one of each group's rows, all alike."""
+        """Return a joined value in a query with groups: the rows of a group have one value."""
         around = node.find_ancestor(exp.Select)
         if around is None or isinstance(_clause(node, around), exp.Where):
             return value
@@ -944,7 +944,7 @@ def _in_aggregate(node: exp.Expr, around: exp.Expr) -> bool:
 
 
 def _shared(scope: Scope, before: Sequence[Source]) -> list[str]:
-    """Return the columns that the last table of FROM has in common with those before it."""
+    """Return the columns that the last table of FROM has in common with its predecessors."""
     names = dict.fromkeys([*scope.merged, *(name for source in before for name in source.columns)])
     return [name for name in names if name in scope.sources[-1].columns]
 
