@@ -17,8 +17,10 @@ from collections import Counter
 from pathlib import Path
 
 from changelog.stack.stack import Stack
-from tests.soak.captures import Captures
+from tests.soak.captures import Captures, command
+from tests.soak.child import Child
 from tests.soak.ending import Ending
+from tests.soak.followers import FollowedJudge, Followers
 from tests.soak.frontiers import Frontiers
 from tests.soak.journal import Journal
 from tests.soak.outages import Outages
@@ -49,6 +51,13 @@ def options():
     parser.add_argument("--cold", action="store_true", help="every rebuild starts its own Spark")
     parser.add_argument(
         "--defect", help="one of tests.support.crashing_capture: the storm must fail"
+    )
+    parser.add_argument(
+        "--no-follow", dest="follow", action="store_false", help="no followed views"
+    )
+    parser.add_argument(
+        "--follower-defect",
+        help="one of tests.support.crashing_rebuild, in followers: the storm must fail",
     )
     parser.add_argument("--dir", type=Path, help="for data and logs; made, and kept")
     return parser.parse_args()
@@ -84,6 +93,7 @@ class Storm:
     def __init__(self, asked, seed, folder, journal):
         self._asked, self._seed, self._folder, self._journal = asked, seed, folder, journal
         self.judge = Judge("", "", ())
+        self._followed: FollowedJudge | None = None
 
     def run(self):
         stack = Stack(
@@ -95,7 +105,7 @@ class Storm:
         )
         with stack:
             project = self._folder / "project"
-            write_projects(project, stack.endpoints(), PREFIX)
+            write_projects(project, stack.endpoints(), PREFIX, followed=self._asked.follow)
             make(stack.endpoints().postgres)
             if self._asked.cold:
                 return self._on(stack, project, None)
@@ -115,7 +125,16 @@ class Storm:
         captures = Captures(project, seed, storm, journal, defect=self._asked.defect)
         rebuilds = Rebuilds(project, seed, storm, journal, self.judge, frontiers, master)
         outages = Outages(stack, seed, storm, journal)
+        followers = Followers(
+            project.with_name(f"{project.name}-followed"),
+            seed,
+            storm,
+            journal,
+            dsn,
+            defect=self._asked.follower_defect,
+        )
         parts: list[Part] = [captures, rebuilds, *([] if self._asked.calm else [outages])]
+        parts += [followers] if self._asked.follow else []
         for each in (*writers, captures):
             each.start()
         frontiers.start()
@@ -138,8 +157,19 @@ class Storm:
                 journal.violation(f"{each.name} failed: {each.failure!r}")
         if len(frontiers.epochs) != 1:  # a first start that was killed may have made it the second
             journal.violation(f"frontiers of the epochs {sorted(frontiers.epochs)}")
+        if self._asked.follow:
+            self._follow_to_the_end(project, followers)
         final = Ending(project, PREFIX, endpoints, journal, self.judge, self._asked.defect).check()
         return self._figures(writers, frontiers, final, time.monotonic() - began)
+
+    def _follow_to_the_end(self, project, followers):
+        capture = Child(project / "logs" / "capture-followed.txt", *command(f"{project}-least"))
+        try:
+            followers.end()
+        finally:
+            capture.kill()
+        self.judge.wrong.extend(followers.judge.wrong)
+        self._followed = followers.judge
 
     def _wait(self, began, writers, frontiers, parts):
         end = began + 60 * self._asked.minutes
@@ -175,6 +205,9 @@ class Storm:
             "longest_without_frontier_s": round(frontiers.longest_gap_s, 1),
             "generations_judged": self.judge.judged,
             "rows_judged": self.judge.rows,
+            "followers": _sorted(self._journal.followers),
+            "followed_states_judged": self._followed.judged if self._followed else 0,
+            "followed_rows_judged": self._followed.rows if self._followed else 0,
             "final": final,
             "mismatches": len(self.judge.wrong),
         }

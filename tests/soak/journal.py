@@ -21,6 +21,7 @@ class Journal:
         self.faults: Counter[str] = Counter()
         self.captures: Counter[str] = Counter()
         self.rebuilds: Counter[int | str] = Counter()
+        self.followers: Counter[str] = Counter()
         self.violations: list[str] = []
 
     def say(self, text):

@@ -2,6 +2,7 @@
 
 import json
 
+from tests.soak.followers import write_project
 from tests.soak.source import LANES, notes_of
 from tests.support.captured_project import SHORT_LIVED
 
@@ -9,11 +10,11 @@ TABLE_VIEWS = ("clock", "bank", *(notes_of(lane) for lane in LANES))
 _KEYS = {"clock": "lane", "bank": "lane, account"}
 _TOTALS = """-- key: lane
 -- sinks: delta
-SELECT lane, sum(balance) AS total, count(*) AS accounts FROM bank GROUP BY lane
+SELECT lane, sum(balance) AS total, count(*) AS accounts FROM public.bank GROUP BY lane
 """
 
 
-def write_projects(folder, endpoints, prefix):
+def write_projects(folder, endpoints, prefix, *, followed):
     """Write the projects; the captures' own stand beside that of the views."""
     common = f"""
 postgres.dsn = {json.dumps(endpoints.postgres)}
@@ -35,6 +36,8 @@ snapshot_workers = 1
         project = folder.with_name(f"{folder.name}{name}")
         project.mkdir()
         (project / "changelog.toml").write_text(common + more, encoding="utf-8")
+    if followed:
+        write_project(folder.with_name(f"{folder.name}-followed"), common, endpoints.postgres)
     (folder / "logs").mkdir()
     (folder / "views").mkdir()
     for view in TABLE_VIEWS:
