@@ -19,12 +19,13 @@ from tests.soak.expected import states, ticks_before
 from tests.soak.part import Part
 from tests.soak.served import differing, plain, shown
 from tests.soak.source import LANES, connect, notes_of
+from views.generations.history import GenerationHistory
 
 DATABASE = "followed"
 END_S = 180.0
 WAIT_S = 300.0
 LOOK_S = 3.0
-FIRST_LIFE_S = 240.0
+FIRST_LIFE_S = 150.0
 """What the first life gets at least: it builds the views, which needs Spark."""
 MOMENTS = ("within postgres", "before postgres", "behind postgres", "verify", "publish")
 
@@ -107,7 +108,8 @@ class Followers(Part):
         super().__init__("followers", seed, stop)
         self._project, self._journal, self._defect = project, journal, defect
         self._number = 0
-        self.judge = FollowedJudge(dsn, make_dsn(dsn, dbname=DATABASE))
+        served = make_dsn(dsn, dbname=DATABASE)
+        self.judge = FollowedJudge(dsn, served, project / "warehouse")
 
     def work(self):
         while not self._stopped.is_set():
@@ -216,8 +218,8 @@ class Followers(Part):
 class FollowedJudge:
     """Compares what readers of each view see with the source at the LSN that the view names."""
 
-    def __init__(self, source, served):
-        self._source, self._served = source, served
+    def __init__(self, source, served, warehouse):
+        self._source, self._served, self._warehouse = source, served, warehouse
         self.shown = set()
         self._seen = set()
         self.judged = self.rows = 0
@@ -228,17 +230,25 @@ class FollowedJudge:
         for view in VIEWS:
             with closing(connect(self._served)) as served:
                 shows = _shown_by(served, view)
-            if shows is None or (view, shows[0]) in self._seen:
+            if shows is None:
                 continue
-            lsn, rows = shows
+            generation, place, rows = shows
+            lsn = place or self._built_at(view, generation)
+            if lsn is None or (view, generation, lsn) in self._seen:
+                continue
             with closing(connect(self._source)) as source, source.cursor() as cursor:
                 wrong = self._differences(cursor, view, lsn, rows)
-            self._seen.add((view, lsn))
+            self._seen.add((view, generation, lsn))
             self.shown.add(view)
             self.judged += 1
             self.rows += len(rows)
             if wrong:
                 self.wrong.append(f"{view} at {lsn}: {wrong}")
+
+    def _built_at(self, view, generation):
+        """Return the LSN of a generation that has not gone forward; None before it is on record."""
+        history = GenerationHistory(str(self._warehouse)).rows([view])
+        return next((row.lsn for row in history if row.generation == generation and row.lsn), None)
 
     def _differences(self, cursor, view, lsn, rows):
         """Return how the rows differ from each state that the source may have had; else nothing.
@@ -261,7 +271,10 @@ class FollowedJudge:
 
 
 def _shown_by(served, view):
-    """Return the LSN that a view's table says it is of and its rows; None while it says none."""
+    """Return a view's generation, the LSN that it has gone forward to, and its rows.
+
+    None before there is one; no LSN of one that has not gone forward yet.
+    """
     served.set_session(isolation_level="REPEATABLE READ", readonly=True)
     with served, served.cursor() as cursor:
         cursor.execute(
@@ -270,17 +283,18 @@ def _shown_by(served, view):
         if None in (cursor.fetchone() or (None,)):
             return None
         cursor.execute(
-            "SELECT frontier ->> 'position' FROM changelog_views.generations"
+            "SELECT generation, frontier ->> 'position' FROM changelog_views.generations"
             " WHERE name = %s AND state = 'published' ORDER BY generation DESC LIMIT 1",
             (view,),
         )
-        place = cursor.fetchone()
-        if place is None or place[0] is None:
+        entry = cursor.fetchone()
+        if entry is None:
             return None
         cursor.execute(f"SELECT * FROM {view}")
         names = [each.name for each in cursor.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return place[0].split(":")[1], rows
+    generation, place = entry
+    return generation, place and place.split(":")[1], rows
 
 
 def write_project(project, common, dsn):
