@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -172,9 +173,11 @@ def is_enough(
         for name in used
     }
     names = {place: f"p{number}" for number, place in enumerate(lineage.names)}
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as closed:
         brought = {name: advanced(folder, name, lineage, old[name], new[name]) for name in used}
         tables = {NAMES[name]: table for name, (table, _) in brought.items()}
+        for table in tables.values():
+            closed.callback(table.close)
         touched = {NAMES[name]: each for name, (_, each) in brought.items()}
         found = walk(lineage, tables, touched, 10_000, few).related()
         column = lineage.origins[0].column
@@ -192,8 +195,6 @@ def is_enough(
             )
             for place, rows in found.rows.items()
         }
-        for table in tables.values():
-            table.close()
     whole = [
         computed(
             source,

@@ -5,6 +5,7 @@ DuckDB, which no code under test is part of, says what the rows are before and a
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -113,8 +114,10 @@ def is_right(query: tuple[str, dict], old: dict, more: dict, without: dict) -> b
         name: {k: r for k, r in rows.items() if k[0] not in without[name]}
         for name, rows in with_more.items()
     }
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as closed:
         tables = {NAMES[name]: filled(folder, name, old[name]) for name in COLUMNS}
+        for table in tables.values():
+            closed.callback(table.close)
         schema = StructType([StructField(name, kind) for name, kind in columns.items()])
         local = LocalQuery(source, {NAMES[name]: SCHEMAS[name] for name in COLUMNS}, schema)
         for place, used in local.used.items():
@@ -138,8 +141,6 @@ def is_right(query: tuple[str, dict], old: dict, more: dict, without: dict) -> b
             if sorted(map(repr, kept + sent)) != sorted(map(repr, rows_of(now))):
                 return False
             was = now
-        for table in tables.values():
-            table.close()
     return True
 
 

@@ -283,8 +283,10 @@ def _shown_by(served, view):
         if None in (cursor.fetchone() or (None,)):
             return None
         cursor.execute(
-            "SELECT generation, frontier ->> 'position' FROM changelog_views.generations"
-            " WHERE name = %s AND state = 'published' ORDER BY generation DESC LIMIT 1",
+            "SELECT generation, frontier ->> 'position' FROM changelog_views.generations AS g"
+            " JOIN pg_class AS c ON c.relname = g.relation"
+            " JOIN pg_inherits AS i ON i.inhrelid = c.oid"
+            " WHERE i.inhparent = to_regclass(%s)",
             (view,),
         )
         entry = cursor.fetchone()
