@@ -8,11 +8,11 @@ import pytest
 
 from changelog.contract.base.errors import VerdictError
 from replay.verdict.watch import ReadWatch
-from views.rebuild.run.run import Run
+from views.rebuild.run.run import RunContext
 
 
-def run_with(reading: ReadWatch | None) -> Run:
-    run = Run.__new__(Run)
+def run_with(reading: ReadWatch | None) -> RunContext:
+    run = RunContext.__new__(RunContext)
     run.settings = SimpleNamespace(together=False)  # type: ignore[assignment]
     run.stop = lambda: False
     run.schemas = {}
@@ -24,7 +24,7 @@ def a_build(name: str = "orders") -> Any:
     return SimpleNamespace(spec=SimpleNamespace(name=name, sql=None), error=None)
 
 
-def work(run: Run, build: Any, text: str) -> None:
+def work(run: RunContext, build: Any, text: str) -> None:
     with run.answerable(build):
         raise RuntimeError(text)
 
