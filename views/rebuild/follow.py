@@ -360,7 +360,10 @@ class Follower:
 
     def _start(self) -> None:
         """Go on, once, from what an earlier follower has kept, where that fits."""
-        if self._has_started or not self._resident.may_resume(self._specs):
+        if self._has_started:
+            return
+        if not self._resident.may_resume(self._specs):
+            self._has_started = True  # what is kept from now on is this follower's own
             return
         stages = self._stages()
         with stages.stage("plan", "frontier and verdict"):

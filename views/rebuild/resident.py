@@ -386,8 +386,10 @@ class Resident:
     def _resume(
         self, path: Path, plan: Plan, specs: Sequence[ViewSpec], make_served: MakeServed
     ) -> None:
-        if self._settings.on_bad_record is OnBadRecord.QUARANTINE or plan.stands:
-            raise UnfitError("what its views are made of is not read so")
+        if self._settings.on_bad_record is OnBadRecord.QUARANTINE:
+            raise UnfitError("only Spark puts bad records aside")
+        if plan.stands:
+            raise UnfitError(f"{', '.join(map(str, plan.stands))} is read from its start by Spark")
         kept = self._local.open(path)
         if set(kept) != {spec.name for spec in specs}:
             raise UnfitError("it is of other views")
