@@ -7,7 +7,7 @@ import random
 DDL = """
 CREATE TABLE t (id int PRIMARY KEY, a int, g bigint, sm smallint, r real, d double precision,
     n numeric(10,3), m numeric(15,2), s text, v varchar(10), c char(5), dt date, ts timestamp,
-    tz timestamptz, f boolean, j jsonb, "Up" int);
+    tz timestamptz, f boolean, j jsonb, "Up" int, l int[], w text[]);
 CREATE TABLE u (id int PRIMARY KEY, t int, x int, n numeric(12,2), s text, c char(5), dt date);
 """
 _T = """
@@ -40,6 +40,17 @@ _U = """
 8|99|-7|9999999999.99|zz|zz|2030-01-01
 """
 
+_LISTS = {
+    1: ([5, 1, None], ["ab", "x"]),
+    2: ([], []),
+    3: (None, ["a", None]),
+    4: ([None], [""]),
+    5: ([0, 0], ["12"]),
+    7: ([12], [None]),
+    8: ([1, 2], ["a", "ab", "b"]),
+    9: ([4, 5], ["ab"]),
+}
+
 
 def fill(cursor) -> None:
     """Put the rows into the tables."""
@@ -48,6 +59,8 @@ def fill(cursor) -> None:
             fields = [None if field == "\\N" else field for field in line.split("|")]
             marks = ", ".join(["%s"] * len(fields))
             cursor.execute(f"INSERT INTO {table} VALUES ({marks})", fields)
+    for key, (numbers, words) in _LISTS.items():
+        cursor.execute("UPDATE t SET l = %s, w = %s WHERE id = %s", (numbers, words, key))
 
 
 LEAVES = {
@@ -84,6 +97,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("-{i}", "abs({i})", "length({s})", "char_length({c})", "{n}::int", "{i}::bigint"),
         *("{i}::smallint", "{f}::int", "{dt} - {dt}", "position('a' in {s})", "strpos({s}, 'b')"),
         *("{d}::int", "{r}::int", "{d}::bigint", "extract(epoch FROM {dt})::bigint"),
+        *("cardinality(l)", "array_length(l, 1)", "coalesce(array_length(w, 1), 0)"),
         *("ascii({s})", "octet_length({s})", "ascii({c})"),
         *("'7'::int + {i}", "{i} + '3'", "round({n})::int"),
     ),
@@ -177,6 +191,13 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{s} ~ {p}", "{s} ~ {p}", "{s} ~* {p}", "{s} !~ {p}", "{c} ~ {p}", "{s} !~* {p}"),
         *("starts_with({s}, 'O')", "{i} = '5'", "{dt} > '2024-01-01'", "{c} = 'ab  '", "{c} = {s}"),
         *("{c} <> v", "{n} > {n} / 3", "{i} > {i} / 2.0", "{d} IN (1, 2.5)", "{a} IS NOT NULL"),
+        *(
+            "{i} = ANY(l)",
+            "{s} = ANY(w)",
+            "'ab' = ANY(w)",
+            "NOT ({i}::int <> ALL(l))",
+            "5 = ANY(l)",
+        ),
         *("{i} = ANY('{1,5,NULL}')", "{s} = ANY('{a,ab}')", "{i} > ANY(ARRAY[{i}, 3])"),
         *("{n} <= ALL(ARRAY[{n}, 5])", "{i} <> ALL('{3,4}'::int[])"),
         *("{i} <> ALL (ARRAY[1, 5])", "{ts} >= '2024-02-29'", "{tz} > '2024-01-01 00:00+00'"),

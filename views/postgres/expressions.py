@@ -53,6 +53,7 @@ from views.postgres.types import (
     as_numeric,
     bounded,
     common,
+    element_of,
     in_spark,
     numeric,
     widened,
@@ -402,6 +403,8 @@ class Expressions:
             listed.set("query", inner.copy() if inner.parent is None else inner)
         else:
             items = _items(inner)
+            if not items and isinstance(inner, exp.Column) and word is not None:
+                return self._in_list(node, self.value(inner), word)
             if not items:
                 why = f"{quantifier} is known of a list that is written out, or of a subquery"
                 raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
@@ -413,6 +416,22 @@ class Expressions:
             listed.set("expressions", items)
         listed.parent = node.parent
         return self._in(listed, word)
+
+    def _in_list(self, node: exp.Binary, listed: Value, word: str) -> Value:
+        """Return whether a list of a column has a value."""
+        element, value = element_of(listed.kind), self.value(node.left)
+        if element is None:
+            why = f"what is among {listed.kind} is not known here: known are integers and texts"
+            raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
+        built = taken(node, value, element)
+        if value.kind.name != element.name and element.name in INTEGERS:
+            built = f"cast({built} AS {in_spark(element)})"
+        if value.kind.name == "bpchar":
+            raise refusal(node, "a char(n) is not looked for in texts here", "cast it: …::text")
+        # An empty list has no value, not even one that is null.
+        has = f"array_contains({listed.text}, {built})"
+        is_in = f"CASE WHEN array_size({listed.text}) = 0 THEN false ELSE {has} END"
+        return Value(f"(NOT {is_in})" if word == "NOT IN" else is_in, BOOL)
 
     def _between(self, node: exp.Between) -> Value:
         self._bound(node, node.this, node.args["low"], node.args["high"])
@@ -1163,6 +1182,10 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             number = value.constant if name == "int4" else None
             ok = number is not None and int(number) >= (code == "place")
             return value.text if ok else None
+        case "list":
+            return value.text if name.endswith("[]") else None
+        case "first":
+            return "1" if value.constant == "1" and name == "int4" else None
         case "before" | "drop":
             number = value.constant if name == "int4" else None
             if number is None or int(number) >= (code == "before"):

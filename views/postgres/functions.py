@@ -14,6 +14,7 @@ One table: what is not in it is refused by name. An argument's code is what Post
 | `before` | a constant number below 1 |
 | `drop` | a constant number below 0, as the place behind so many letters |
 | `varying` | a text, no char(n) |
+| `list`, `first` | a column of a list, the number 1 |
 | `letters` | a constant text |
 | `sign` | a constant text that is not empty |
 """
@@ -155,6 +156,8 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
     "replace": (Form("text letters letters", TEXT, "replace({0}, {1}, {2})"),),
     "translate": (Form("text letters letters", TEXT, "translate({0}, {1}, {2})"),),
     "strpos": (Form("text letters", INT4, "instr({0}, {1})"),),
+    "cardinality": (Form("list", INT4, "array_size({0})"),),
+    "array_length": (Form("list first", INT4, "nullif(array_size({0}), 0)"),),
     "starts_with": (Form("text text", BOOL, "startswith({0}, {1})"),),
     "md5": (Form("text", TEXT, "md5({0})"),),
     "split_part": (Form("text sign place", TEXT, "split_part({0}, {1}, {2})"),),
@@ -295,6 +298,15 @@ INSTEAD = {
     "date_trunc": "write date_trunc('month', x::timestamp), or date_trunc('month', x, 'UTC')",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
     "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",
-    "array_agg": "a view in PostgreSQL's SQL has no lists yet: -- dialect: spark has collect_list",
+    "array_agg": "a view in PostgreSQL's SQL makes no lists: -- dialect: spark has collect_list",
+    **dict.fromkeys(
+        ("min", "max"),
+        "write x::text for the order of texts; the log does not have the order of an enum",
+    ),
+    "jsonb_typeof": "write x ->> 'name' and compare it",
+    **dict.fromkeys(
+        ("array_contains_all", "array_contained_by", "array_overlaps"),
+        "write 1 = ANY(x) AND 2 = ANY(x), or with OR",
+    ),
 }
 """Written with a refusal of a function."""

@@ -938,7 +938,9 @@ def _in_aggregate(node: exp.Expr, around: exp.Expr) -> bool:
     """Tell whether a part of a SELECT stands in an aggregate."""
     while node is not around and node.parent is not None:
         node = node.parent
-        if isinstance(node, exp.Anonymous) and _is_aggregate(node):
+        if isinstance(node, exp.Filter) or (
+            isinstance(node, exp.Anonymous) and _is_aggregate(node)
+        ):
             return True
     return False
 

@@ -35,7 +35,8 @@ class PgType:
     even: bool = True
 
     def __str__(self) -> str:
-        return _SHOWN.get(self.name, self.name)
+        base = self.name.removesuffix("[]")
+        return _SHOWN.get(base, base) + self.name[len(base) :]
 
     @property
     def whole(self) -> int:
@@ -111,12 +112,20 @@ def of_column(column: ColumnType) -> PgType:
         return numeric(column.precision, column.scale)
     if column.kind in _OF_KINDS:
         return _OF_KINDS[column.kind]
+    if column.element is not None:
+        return PgType(f"{of_column(column.element).name}[]")
     base = _SIZE.sub("", column.name).strip()
     if column.kind in {Kind.INT, Kind.LONG, Kind.STRING} and base in _OF_BASES:
         return _OF_BASES[base]
     if column.sort == "enum":
         return PgType("enum")
     return PgType("numeric as text" if base == "numeric" else base)
+
+
+def element_of(kind: PgType) -> PgType | None:
+    """Return the type of the elements of a list that are compared here; None for others."""
+    of_lists = {f"{element.name}[]": element for element in (INT2, INT4, INT8, TEXT)}
+    return of_lists.get(kind.name)
 
 
 def in_spark(kind: PgType) -> str:

@@ -18,7 +18,7 @@ from views.verify.values.types import Type, quoted
 
 LISTS = (exp.ArrayAgg, exp.ArrayUniqueAgg)
 _HANDED = (exp.Alias, exp.Paren, exp.Filter, exp.PropertyEQ)
-_READERS = (exp.ArraySort, exp.ArraySize, *LISTS)
+_READERS = (exp.ArraySort, exp.ArraySize, exp.ArrayContains, *LISTS)
 """What gives the same whatever the order is."""
 _HOLDERS = (*_HANDED, exp.Struct, exp.Coalesce, exp.Select, exp.Subquery)
 

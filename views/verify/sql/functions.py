@@ -163,6 +163,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("array", ("Array",), "array(a, 2)"),
         Provable("struct, named_struct", ("Struct", "NamedStruct"), "named_struct('x', a, 'y', s)"),
         Provable("size, array_size", ("ArraySize",), "size(l)", "not of a null"),
+        Provable("array_contains", ("ArrayContains",), "array_contains(l, a)"),
         Provable("get", (), "get(l, 0)"),
         Provable("element_at, try_element_at", (), "try_element_at(l, 1)"),
         Provable("sort_array", ("ArraySort",), "sort_array(l)"),
@@ -282,14 +283,14 @@ reads other views of its own language alone.
 Known: joins with ON or USING and NATURAL ones, WITH, subqueries as tables and values, correlated
 ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), LATERAL
 by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
-(`ARRAY[1, 2]`, `'{1,2}'`); UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY
-with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary key alone; FILTER, windows and
-their frames, `string_agg` and `percentile_cont` with an order, CASE, comparisons of rows, BETWEEN
-SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and
-`regexp_replace` with a plain one, `||`, `::`, `->>` of a name, `#>>` of names, intervals that are
-added to dates and moments, `AT TIME ZONE 'UTC'`. Not known yet: WITH RECURSIVE, columns of lists
-and `array_agg`, moments in the zone of a session, casts of floats to numerics, the order of enums,
-`age`, `initcap`, `?` of JSON.
+(`ARRAY[1, 2]`, `'{1,2}'`), `= ANY` and `<> ALL` of a column of lists of integers or texts; UNION,
+INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and
+`grouping`, or by a primary key alone; FILTER, windows and their frames, `string_agg` and
+`percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
+TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
+`::`, `->>` of a name, `#>>` of names, intervals that are added to dates and moments, `AT TIME ZONE
+'UTC'`. Not known yet: WITH RECURSIVE, `array_agg` and operators of lists, moments in the zone of a
+session, casts of floats to numerics, the order of enums, `age`, `initcap`, `?` of JSON.
 
 - **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
   key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One

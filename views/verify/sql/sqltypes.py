@@ -151,6 +151,8 @@ class Types:
             case exp.Subquery() if isinstance(inner := node.unnest(), exp.Select):
                 # Of a value, not of FROM.
                 return self.of(inner.selects[0]) if len(inner.selects) == 1 else None
+            case exp.ArrayContains():
+                return Type("boolean")
             case exp.Ascii():
                 return Type("int")
             case exp.Reverse():

@@ -739,15 +739,32 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _element(node.this, node.expressions[0], node.args.get("offset") or 0)
         case exp.Anonymous():
             return _called(node, kind)
-        case exp.Reverse():  # DuckDB's own leaves letters and their accents together
-            letters = f"regexp_extract_all({node.this.sql('duckdb')}, '[\\s\\S]')"
-            return as_duckdb(f"array_to_string(list_reverse({letters}), '')")
+        case exp.Reverse() | exp.ArrayContains():
+            return _by_lists(node)
         case exp.DayOfWeek():
             return exp.Paren(this=exp.Add(this=node.copy(), expression=exp.Literal.number(1)))
         case exp.Upper() | exp.Lower() | exp.Levenshtein():
             return _of_known_letters(node)
         case _:
             return ended(node, kinds)
+
+
+def _by_lists(node: exp.Reverse | exp.ArrayContains) -> exp.Expr:
+    """Return a text from its last letter on, or whether a list has a value.
+
+    DuckDB's own `reverse` leaves letters and their accents together; its `list_contains` is false
+    where only nulls are left that the value may be.
+    """
+    one = node.this.sql("duckdb")
+    if isinstance(node, exp.Reverse):
+        letters = f"regexp_extract_all({one}, '[\\s\\S]')"
+        return as_duckdb(f"array_to_string(list_reverse({letters}), '')")
+    value = node.expression.sql("duckdb")
+    return as_duckdb(
+        f"CASE WHEN {one} IS NULL OR {value} IS NULL THEN NULL "
+        f"WHEN list_contains({one}, {value}) THEN TRUE "
+        f"WHEN len({one}) > list_aggregate({one}, 'count') THEN NULL ELSE FALSE END"
+    )
 
 
 def _of_json(node: exp.JSONExtract | exp.JSONExtractScalar) -> exp.Expr:
