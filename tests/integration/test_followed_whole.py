@@ -33,6 +33,20 @@ WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id)
 SELECT o.customer_id, avg(o.amount) AS mean, count(DISTINCT l.sku) AS skus
 FROM orders o, lines l WHERE l.order_id = o.id GROUP BY o.customer_id
 """,
+    "means": """-- dialect: postgres
+-- key: customer_id
+-- sinks: postgres
+SELECT o.customer_id, avg(o.amount) AS mean, avg(o.id) AS mean_id,
+    sum(o.amount) / count(*) AS share, max(o.id) / 7 AS sevenths
+FROM orders o GROUP BY o.customer_id
+""",
+    "shares": """-- dialect: postgres
+-- key: id
+-- sinks: postgres
+SELECT o.id, o.amount / o.customer_id AS each, round(100 * o.amount / 3, 2) AS third,
+    o.amount / (SELECT sum(a.amount) FROM orders a) AS share
+FROM orders o
+""",
 }
 
 

@@ -22,11 +22,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
-from changelog.contract.base.errors import ChangelogError, UnavailableError, ViewError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    RefusedAccessError,
+    UnavailableError,
+    ViewError,
+)
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
@@ -34,7 +40,7 @@ from views.base.config import RebuildSettings
 from views.base.progress import Stages
 from views.generations.history import GenerationHistory
 from views.generations.lock import Moving, advancing, following
-from views.generations.place import place_for
+from views.generations.place import LockPlace, place_for
 from views.generations.served import MakeServed, served_of
 from views.generations.succession import serving
 from views.project.definition import changed_declaration
@@ -157,14 +163,16 @@ class _Following:
         names = [spec.name for spec in specs]
         moving = Moving(place_for(settings), names, self.stop, keeps=True)
         forward = replace(settings, forward=True)
+        locks = ExitStack()
         with (
-            following(moving.place, names),
+            locks,
             Resident(forward, moving.place.confirm) as resident,
             Follower(
                 specs, forward, resident,
                 stages=self.stages, stop=self.stop, make=self.make, moving=moving,
             ) as follower,
         ):  # fmt: skip
+            self._lock(locks, moving.place, names)
             while not self.stop():
                 begun, was_here = time.monotonic(), follower.is_here
                 self.apart.check()
@@ -202,6 +210,26 @@ class _Following:
                     least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
                 rest(begun + least, self.stop)
         return Outcome(())
+
+    def _lock(self, locks: ExitStack, place: LockPlace, names: Sequence[str]) -> None:
+        """Take the locks of the views; wait for brokers that do not answer, until a stop.
+
+        Raises LockedError: another process follows one of the views; RefusedAccessError: the
+        brokers do not let us in, which is a matter of configuration at a start.
+        """
+        failures = 0
+        while not self.stop():
+            try:
+                locks.enter_context(following(place, names))
+            except RefusedAccessError:
+                raise
+            except UnavailableError as error:
+                failures += 1
+                wait_s = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
+                log.warning("%s; tried again in %d s", error, wait_s)
+                rest(time.monotonic() + wait_s, self.stop)
+            else:
+                return
 
     def _parts_failed(self, outcome: Outcome, names: Sequence[str]) -> bool:
         """Follow failing views apart, so that the rest goes on; return False if none can be."""
@@ -455,6 +483,11 @@ class Follower:
         except NotHereError as error:
             log.info("this round is made by Spark: %s", error)
             return None
+        except UnavailableError:
+            # Once it answers again, what is kept of the tables leads on as after a start.
+            self._resident.forget()
+            self._has_started = False
+            raise
         except BaseException:
             self._resident.forget()
             raise

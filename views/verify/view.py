@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import duckdb
 import pyarrow as pa
@@ -43,6 +44,7 @@ from views.verify.sql.bags import BagPlaces
 from views.verify.sql.evaluate import (
     Evaluated,
     Keys,
+    Prepared,
     computed_float,
     computing,
     evaluate,
@@ -53,6 +55,8 @@ from views.verify.sql.translate import INFINITE, UnverifiableError, columns_read
 from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 Mode = Literal["full", "changed", "sample"]
+_PREPARED: WeakKeyDictionary[ResidentStates, Prepared] = WeakKeyDictionary()
+"""What evaluations leave in the databases of followers, who make the same again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,10 @@ class _Verification:
         self._evidence = evidence
         self._database = evidence.database
         self._stages = evidence.stages
+        self._prepared = (
+            _PREPARED.setdefault(evidence, Prepared())
+            if isinstance(evidence, ResidentStates) else Prepared()
+        )  # fmt: skip
         self._request = request
         self._columns = [(name, parse_type(text)) for name, text in request.schema]
         self._taken: dict[TableName, Taken] = {}
@@ -180,7 +188,10 @@ class _Verification:
                 only = Keys("sent keys", self._request.key)
                 kinds = [column for column in self._columns if column[0] in self._request.key]
                 take_sent(self._database, only.table, sent.keys, kinds)
-            evaluated = evaluate(self._database, "expected", sql, types, self._columns, only=only)
+            evaluated = evaluate(
+                self._database, "expected", sql, types, self._columns,
+                only=only, prepared=self._prepared,
+            )  # fmt: skip
         floats = evaluated.floats
         self._check_key(floats)
         if sent is not None:

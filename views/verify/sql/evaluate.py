@@ -49,6 +49,32 @@ class Evaluated:
     ]  # those that hold lists in an order that Spark leaves open, and where
 
 
+class Prepared:
+    """What stays from one evaluation in a database to the next.
+
+    The functions that translated queries call, and the translations: each takes longer than a query
+    for few keys.
+    """
+
+    def __init__(self) -> None:
+        self._translations: dict[object, Translation] = {}
+        self._has_functions = False
+
+    def functions(self, database: duckdb.DuckDBPyConnection) -> None:
+        """Make the functions, once."""
+        if not self._has_functions:
+            for macro in MACROS:
+                database.execute(macro)
+        self._has_functions = True
+
+    def translation(self, sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
+        """Return the translation of a query; raises UnverifiableError as `translate` does."""
+        named = tuple((table, tuple(columns.items())) for table, columns in tables.items())
+        if (sql, named) not in self._translations:
+            self._translations[sql, named] = translate(sql, tables)
+        return self._translations[sql, named]
+
+
 def evaluate(
     database: duckdb.DuckDBPyConnection,
     table: str,
@@ -57,6 +83,7 @@ def evaluate(
     columns: Sequence[tuple[str, Type]],
     *,
     only: Keys | None = None,
+    prepared: Prepared | None = None,
 ) -> Evaluated:
     """Compute a view's query over the states.
 
@@ -65,7 +92,8 @@ def evaluate(
 
     `table`: name of what is computed. `sql`: the view's query in Spark SQL. `tables`: the captured
     tables and the types of their columns. `columns`: names and types of the view's columns. `only`:
-    the keys whose rows are wanted; None for all rows.
+    the keys whose rows are wanted; None for all rows. `prepared`: what earlier evaluations in this
+    database have left; None if nothing stays.
 
     Returns:
         What is to be known of the columns when they are compared.
@@ -73,15 +101,15 @@ def evaluate(
     Raises UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it;
     LogError: a value that it reads has no exact place in its column.
     """
-    translation = translate(sql, tables)
+    prepared = prepared or Prepared()
+    translation = prepared.translation(sql, tables)
     expected = [name for name, _ in columns]
     if [name.lower() for name in translation.names] != [name.lower() for name in expected]:
         raise UnverifiableError(
             f"cannot verify this SQL: it gives the columns {', '.join(translation.names)}, "
             f"the view has {', '.join(expected)}"
         )
-    for macro in MACROS:
-        database.execute(macro)
+    prepared.functions(database)
     with computing():
         _compute(database, table, translation, columns, only)
     bare = {name.lower() for name in translation.bare}

@@ -1,7 +1,7 @@
 """When following makes a round, and what a refresh may build upon."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
     LogMovedError,
+    RefusedAccessError,
     UnavailableError,
     UnavailableLogError,
     VerdictError,
@@ -192,6 +193,26 @@ def test_brokers_that_do_not_say_who_holds_the_locks_are_waited_for(followed, mo
 
     monkeypatch.setattr(Moving, "__enter__", enter)
     rounds = Rounds(GOOD)
+    assert followed(rounds).error is None
+    assert (rounds.shown, away) == ([GOOD], [])
+
+
+@pytest.mark.parametrize("error", [UnavailableLogError, RefusedAccessError])
+def test_brokers_that_are_away_at_the_start_are_waited_for(followed, monkeypatch, error) -> None:
+    away: list[Exception] = [error("the brokers do not answer")] * 2
+
+    @contextmanager
+    def locked(*_):
+        if away:
+            raise away.pop()
+        yield
+
+    monkeypatch.setattr(following, "following", locked)
+    rounds = Rounds(GOOD)
+    if error is RefusedAccessError:  # a matter of configuration
+        with pytest.raises(RefusedAccessError):
+            followed(rounds)
+        return
     assert followed(rounds).error is None
     assert (rounds.shown, away) == ([GOOD], [])
 

@@ -1,0 +1,325 @@
+"""How soon a change is visible in followed views: `make bench-fresh`.
+
+All runs on this machine: the source with an application that changes a thousand rows a second,
+capture, the broker, three servers, and `rebuild-view --follow` of three views: a document of three
+joined tables to search, an entry of one table to a cache, an aggregate over a join to PostgreSQL.
+Every tenth of a second a probe changes one row; it counts from its commit until a reader who asks
+five times a second gets it. Every batch is proved before it is visible, as it is by default.
+
+With `--logs` the views are those of another project, which reads these tables as another capture's
+(`others`), or as topics of another program (`declared`).
+
+The last line is one JSON object: percentiles in seconds by kind of sink, and the cores that were
+busy meanwhile. The same is measured once more without proofs (`unproved_…`): the difference is what
+they cost.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import numpy as np
+import orjson
+import psycopg2
+import redis
+import typer
+from psycopg2.extensions import make_dsn
+
+from benchmarks import shop
+from benchmarks.figures import say
+from benchmarks.line import POSTGRES
+from benchmarks.machine import Noise, about, cpu_s
+from benchmarks.orders import execute
+from changelog.runtime.tls_trust import authorities
+from changelog.stack.base.state import Endpoints
+from changelog.stack.stack import Stack
+
+_POLL_S = 0.2  # a change counts as later by half of it
+_READY_S = 240.0
+_TARGET = "fresh_views"
+
+
+class Logs(Enum):
+    """Whose logs the views read."""
+
+    OWN = "own"
+    OTHERS = "others"
+    DECLARED = "declared"
+
+
+Stamps = Callable[[], Mapping[int, int]]
+"""Returns the stamp that a reader sees of each probe."""
+
+
+@dataclass
+class Reader:
+    """Asks one sink again and again, in a thread, which stamps of the probes are visible.
+
+    Attributes:
+        name: of the sink.
+        stamps: asks it.
+        seen: by stamp, when it was visible first.
+    """
+
+    name: str
+    stamps: Stamps
+    seen: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Prepare the thread."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_POLL_S):
+            try:
+                found = self.stamps()
+            except (httpx.HTTPError, psycopg2.Error, redis.RedisError, KeyError):
+                continue  # the first generation is not there yet
+            now = time.monotonic()
+            for stamp in found.values():
+                self.seen.setdefault(stamp, now)
+
+    def delays(self, commits: Mapping[int, tuple[int, float]], since: float) -> list[float]:
+        """Return how long each change took that was committed after a moment.
+
+        One that a later change of its probe overtook counts until that one is seen.
+        """
+        later: dict[int, float] = {}
+        out = []
+        for stamp in sorted(commits, reverse=True):
+            probe, at = commits[stamp]
+            seen = self.seen.get(stamp, later.get(probe))
+            if seen is None:
+                continue
+            later[probe] = seen
+            if at >= since:
+                out.append(seen - at)
+        return out
+
+
+def readers(at: Endpoints, target: str, ids: Sequence[int], customers: int) -> list[Reader]:
+    """Return a reader for each sink."""
+    http = httpx.Client(base_url=str(at.search), verify=authorities())
+    cache = redis.Redis.from_url(str(at.cache))
+    table = psycopg2.connect(target)
+    table.autocommit = True
+    of_customer = {1 + probe % customers: probe for probe in ids}
+
+    def search() -> dict[int, int]:
+        body = {"query": {"terms": {"id": list(ids)}}, "size": len(ids), "_source": ["id", "stamp"]}
+        found = http.post("/order_documents/_search", json=body).raise_for_status().json()
+        hits = (hit["_source"] for hit in found["hits"]["hits"])
+        return {hit["id"]: hit["stamp"] for hit in hits}
+
+    def entries() -> dict[int, int]:
+        number = int(cache.get("order_entries:current") or 0)
+        texts = cache.mget([f"order_entries:{number}:{probe}" for probe in ids])
+        rows = (orjson.loads(text) for text in texts if text)
+        return {row["id"]: row["stamp"] for row in rows}
+
+    def totals() -> dict[int, int]:
+        with table.cursor() as cursor:
+            cursor.execute(
+                "SELECT customer_id, stamp FROM customer_totals WHERE customer_id = ANY (%s)",
+                [list(of_customer)],
+            )
+            return {of_customer[customer]: stamp for customer, stamp in cursor.fetchall()}
+
+    return [Reader("search", search), Reader("cache", entries), Reader("postgres", totals)]
+
+
+@contextmanager
+def running(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command of ours beside, and end it by a signal."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out)
+        try:
+            yield process
+            if process.poll() is not None:
+                raise SystemExit(log.read_text(encoding="utf-8")[-3000:])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(120)
+
+
+def _project(folder: Path, at: Endpoints, target: str, logs: Logs) -> Path:
+    project = folder / "project"
+    project.mkdir()
+    tables = ", ".join(f'"public.{table}"' for table in shop.TABLES)
+    (project / "changelog.toml").write_text(
+        f'postgres.dsn = "{at.postgres}"\nkafka.brokers = "{at.brokers}"\n'
+        f'registry.url = "{at.schema_registry}"\n'
+        f'[capture]\nslot = "fresh"\ntopic_prefix = "fresh"\ntables = [{tables}]\n'
+        f'output_format = "{"json" if logs is Logs.DECLARED else "avro"}"\n'
+        f'[sinks]\nsearch.url = "{at.search}"\ncache.url = "{at.cache}"\n'
+        f'postgres.url = "{target}"\n',
+        encoding="utf-8",
+    )
+    return project
+
+
+def _views(captured: Path, logs: Logs) -> Path:
+    """Return the project that has the views: the captured one, or another beside it."""
+    project = captured
+    if logs is not Logs.OWN:
+        project = captured.with_name("beside")
+        settings = (captured / "changelog.toml").read_text(encoding="utf-8")
+        project.mkdir()
+        text = settings.replace('"fresh"', '"beside"')
+        for table in shop.TABLES:
+            text += f'[logs.{table}]\ntopic = "fresh.{table}"\n'
+            text += (
+                'frontier = "fresh._frontier"\nslot = "fresh"\n'
+                if logs is Logs.OTHERS
+                else f'form = "flat-json"\n{shop.DECLARED[table]}\n'
+            )
+        (project / "changelog.toml").write_text(text, encoding="utf-8")
+    (project / "views").mkdir()
+    for name, text in shop.VIEWS.items():
+        (project / "views" / f"{name}.sql").write_text(text, encoding="utf-8")
+    return project
+
+
+def _wait(
+    until: Callable[[], bool], what: str, by: Sequence[subprocess.Popen[bytes]], log: Path
+) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not until():
+        if time.monotonic() > deadline or any(each.poll() is not None for each in by):
+            raise SystemExit(f"{what}: not done\n{log.read_text(encoding='utf-8')[-3000:]}")
+        time.sleep(0.5)
+
+
+def measured(
+    *, orders: int, rate: int, warm_s: float, seconds: float, verify: str, logs: Logs
+) -> dict[str, float]:
+    """Follow three views for a while; returns percentiles of the delays, and the cores used."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-fresh-") as name,
+        Stack(Path(name) / "stack", with_=("search", "cache"), postgres_settings=POSTGRES) as stack,
+    ):
+        folder = Path(name)
+        folder.chmod(0o755)
+        at = stack.endpoints()
+        servers = [pid for part in stack.status() if (pid := part.pid)]
+        shop.make(at.postgres, orders)
+        execute(at.postgres, f"CREATE DATABASE {_TARGET}")
+        target = make_dsn(at.postgres, dbname=_TARGET)
+        project = _project(folder, at, target, logs)
+        ids = shop.probes(orders)
+        asked = readers(at, target, ids, max(orders // 10, 80))
+        here = Path(sys.executable)
+        views = _views(project, logs)
+        said = {what: folder / f"{what}.log" for what in ("capture", "follow")}
+        capture = [str(here), "-m", "changelog", "capture", "--project", str(project)]
+        follow = [str(here.with_name("rebuild-view")), "--all", "--follow", "--json"]
+        follow += ["--verify", verify, "--project", str(views)]
+        subprocess.run([*capture, "--until", "now"], check=True, stdout=subprocess.DEVNULL)
+        writer = shop.Writer(at.postgres, orders, rate)
+        with running(capture, said["capture"]) as captured:
+            with running(follow, said["follow"]) as followed:
+                for each in asked:
+                    each.start()
+                _wait(
+                    lambda: all(0 in each.seen for each in asked),
+                    "the first generations", [captured, followed], said["follow"],
+                )  # fmt: skip
+                say("the first generations serve")
+                writer.start()
+                time.sleep(warm_s)
+                pids = captured.pid, followed.pid
+                noise, since = Noise([*servers, *pids]), time.monotonic()
+                before, changes = _spent(servers, *pids), writer.changes
+                time.sleep(seconds)
+                took = time.monotonic() - since
+                spent = {
+                    what: (cpu - before[what]) / took
+                    for what, cpu in _spent(servers, *pids).items()
+                }
+                told = {"fresh_changes_per_s": (writer.changes - changes) / took}
+                told["noise"] = noise.share()
+                writer.stop()
+                last = max(writer.commits)
+                _wait(
+                    lambda: all(last in each.seen for each in asked),
+                    "the last change", [captured, followed], said["follow"],
+                )  # fmt: skip
+                for each in asked:
+                    each.stop()
+            say(_rounds(said["follow"]))
+        for each in asked:
+            found = each.delays(writer.commits, since)
+            for share in (50, 99):
+                told[f"fresh_{each.name}_p{share}_s"] = float(np.percentile(found, share))
+        told |= {f"fresh_{what}_cores": cores for what, cores in spent.items()}
+        return {name: round(value, 3) for name, value in told.items()}
+
+
+def _spent(servers: Sequence[int], capture: int, follow: int) -> dict[str, float]:
+    """Return the CPU seconds of each part; `readers` are this process, with the writer's thread."""
+    return {
+        "capture": cpu_s(capture),
+        "follow": cpu_s(follow),
+        "readers": time.process_time(),
+        "servers": cpu_s(*servers),
+    }
+
+
+def _rounds(log: Path) -> str:
+    """Say how the last rounds of a follower went, by its own account."""
+    rounds = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] == "{"]
+    lines = [f"{each['view']}: {each['origin']}, {each['seconds']}" for each in rounds[-6:]]
+    return f"{len(rounds)} results; the last:\n  " + "\n  ".join(lines)
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Orders at first; twice as many lines.")] = 100_000,
+    rate: Annotated[int, typer.Option(help="Changes a second.")] = 1_000,
+    warm_s: Annotated[float, typer.Option(help="Seconds that do not count.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Seconds that count.")] = 60.0,
+    verify: Annotated[str, typer.Option(help="`changed`, `none`, or `both` in turn.")] = "both",
+    logs: Annotated[Logs, typer.Option(help="Whose logs the views read.")] = Logs.OWN,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+) -> None:
+    """Measure how soon changes are visible."""
+    told: dict[str, float] = {}
+    for how in ("changed", "none") if verify == "both" else (verify,):
+        say(f"--verify {how}")
+        found = measured(
+            orders=orders, rate=rate, warm_s=warm_s, seconds=seconds, verify=how, logs=logs
+        )
+        if verify == "both" and how == "none":
+            found = {f"unproved_{name.removeprefix('fresh_')}": v for name, v in found.items()}
+        told |= found
+    asked = {"orders": orders, "rate": rate, "verify": verify, "logs": logs.value}
+    line = json.dumps({**told, **asked, **about()})
+    if out is not None:
+        out.write_text(line + "\n", encoding="utf-8")
+    print(line)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,239 @@
+"""What readers of the mart's views see: the newest probe of each, and all rows beside PostgreSQL's.
+
+A reader asks each view ten times a second for the rows that only probes touch, in a thread of its
+own. `differing` compares all that is served with what the source answers, value by value.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import httpx
+import orjson
+import psycopg2
+import redis
+
+from benchmarks.mart import ANSWERS, MANY, PROBE, SHOWN
+from changelog.runtime.tls_trust import authorities
+from changelog.stack.base.state import Endpoints
+
+POLL_S = 0.1
+"""A probe counts as later by half of it."""
+_PAGE = 5_000
+_AHEAD = 400
+"""So many probes may be shown at once: each has a key of its own in the histogram."""
+_FAILURES = (httpx.HTTPError, psycopg2.Error, redis.RedisError, KeyError, IndexError, TypeError)
+
+
+@dataclass
+class Reader:
+    """Asks one view again and again, in a thread, for the newest probe that it shows.
+
+    Attributes:
+        view: its name.
+        newest: asks it.
+        seen: by probe when it was shown first, or one behind it was.
+    """
+
+    view: str
+    newest: Callable[[], int]
+    seen: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Prepare the thread."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._at = -1
+
+    @property
+    def at(self) -> int:
+        """Return the newest probe that was shown, or -1."""
+        return self._at
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(POLL_S):
+            try:
+                found = self.newest()
+            except _FAILURES:
+                continue  # the first generation is not there yet, or a server is away
+            now = time.monotonic()
+            for stamp in range(self._at + 1, found + 1):
+                self.seen[stamp] = now
+            self._at = max(self._at, found)
+
+    def delays(
+        self, commits: Mapping[int, tuple[int, float]], since: float, until: float
+    ) -> list[float]:
+        """Return how long each probe took that was committed between two moments."""
+        return [
+            self.seen[stamp] - at
+            for stamp, (_, at) in commits.items()
+            if since <= at <= until and stamp in self.seen
+        ]
+
+
+class Served:
+    """The servers that show the views."""
+
+    def __init__(self, at: Endpoints, target: str) -> None:
+        self._at, self._target = at, target
+        self.http = httpx.Client(base_url=str(at.search), verify=authorities(), timeout=60)
+
+    def readers(self) -> list[Reader]:
+        """Return a reader of each view."""
+        cache = redis.Redis.from_url(str(self._at.cache))
+        table = psycopg2.connect(self._target)
+        table.autocommit = True
+        counted = [MANY]
+
+        def source(view: str, **terms: object) -> dict[str, Any]:
+            return self.hit(view, terms)
+
+        def entry(view: str, *keys: int) -> list[bytes | None]:
+            number = int(cache.get(f"{view}:current"))  # type: ignore[arg-type]
+            found: Any = cache.mget([f"{view}:{number}:{key}" for key in keys])
+            return list(found)
+
+        def histogram() -> int:
+            first = counted[0]
+            texts = entry("order_counts", *range(first, first + _AHEAD))
+            counted[0] = max(first + place for place, text in enumerate(texts) if text)
+            return counted[0] - MANY
+
+        def value(query: str) -> Decimal:
+            with table.cursor() as cursor:
+                cursor.execute(query)
+                return Decimal(cursor.fetchone()[0])  # type: ignore[index]
+
+        newest: dict[str, Callable[[], int]] = {
+            "order_documents": lambda: _whole(source("order_documents", id=PROBE)["total"]),
+            "open_lines": lambda: _whole(source("open_lines", order_id=PROBE, no=1)["price"]),
+            "customer_cards": lambda: _whole(
+                orjson.loads(entry("customer_cards", PROBE)[0] or b"{}")["total"]
+            ),
+            "order_counts": histogram,
+            "nation_revenue": lambda: _whole(
+                value(f"SELECT revenue FROM nation_revenue WHERE id = {PROBE}") / Decimal("0.95")
+            ),
+            "brand_averages": lambda: _whole(
+                value("SELECT quantity FROM brand_averages WHERE brand = 'probe'")
+            ),
+        }
+        return [Reader(view, ask) for view, ask in newest.items()]
+
+    def hit(self, index: str, terms: Mapping[str, object]) -> dict[str, Any]:
+        """Return the one document of an index that has some values."""
+        wanted = [{"term": {name: value}} for name, value in terms.items()]
+        body = {"query": {"bool": {"filter": wanted}}, "size": 2}
+        found = self.http.post(f"/{index}/_search", json=body).raise_for_status().json()
+        (only,) = found["hits"]["hits"]
+        source: dict[str, Any] = only["_source"]
+        return source
+
+    def documents(self, index: str) -> Iterator[dict[str, Any]]:
+        """Return all documents of an index."""
+        page = self._post(f"/{index}/_search?scroll=2m", {"size": _PAGE})
+        while page["hits"]["hits"]:
+            yield from (hit["_source"] for hit in page["hits"]["hits"])
+            page = self._post("/_search/scroll", {"scroll": "2m", "scroll_id": page["_scroll_id"]})
+
+    def rows(self, view: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a view that readers see."""
+        kind, text = SHOWN[view]
+        columns = text.split()
+        if kind == "search":
+            return [_in_order(row, columns) for row in self.documents(view)]
+        if kind == "postgres":
+            return _answer(self._target, f"SELECT {', '.join(columns)} FROM {view}")
+        cache = redis.Redis.from_url(str(self._at.cache))
+        number = int(cache.get(f"{view}:current"))  # type: ignore[arg-type]
+        keys = list(cache.scan_iter(f"{view}:{number}:*", count=10_000))
+        found: Any = cache.mget(keys)
+        return [_in_order(orjson.loads(text), columns) for text in found if text]
+
+    def _post(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
+        return self.http.post(path, json=body).raise_for_status().json()
+
+
+def differing(dsn: str, served: Served) -> dict[str, str]:
+    """Return by view the first differences from what the source answers now; empty if none."""
+    told = {}
+    for view, query in ANSWERS.items():
+        wanted, found = _answer(dsn, query), served.rows(view)
+        missing, extra = _less(wanted, found), _less(found, wanted)
+        if missing or extra:
+            told[view] = (
+                f"{len(missing)} rows are missing, such as {missing[:1]}, "
+                f"{len(extra)} are too many, such as {extra[:1]}"
+            )
+    return told
+
+
+def _less(some: list[tuple[Any, ...]], others: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the rows that are in the first list more often."""
+    counts: dict[tuple[Any, ...], int] = {}
+    for row in others:
+        counts[row] = counts.get(row, 0) + 1
+    left = []
+    for row in some:
+        if counts.get(row, 0):
+            counts[row] -= 1
+        else:
+            left.append(row)
+    return left
+
+
+def _answer(dsn: str, query: str) -> list[tuple[Any, ...]]:
+    connection = psycopg2.connect(dsn)
+    try:
+        with connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return [tuple(map(_plain, row)) for row in cursor.fetchall()]
+    finally:
+        connection.close()
+
+
+def _in_order(row: Mapping[str, object], columns: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(_plain(row.get(name)) for name in columns)
+
+
+def _plain(value: object) -> object:
+    """Return a value as one form of all servers: numbers as decimals, days as text."""
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return tuple(map(_plain, value.values()))
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    if isinstance(value, (int, float, str, Decimal)):
+        try:
+            return Decimal(str(value)).normalize()
+        except InvalidOperation:
+            return value
+    return value
+
+
+def _whole(value: object) -> int:
+    """Return a number that has to be whole: a probe's; else no probe shows.
+
+    Raises KeyError: it is not.
+    """
+    number = Decimal(str(value))
+    if number != number.to_integral_value():
+        raise KeyError(f"{number} is no probe's")
+    return int(number)
