@@ -66,15 +66,18 @@ def shop(stack, spark, tmp_path_factory):
         yield shop
 
 
-def is_right(shop: Shop) -> bool:
-    """Tell whether each view holds what the source answers."""
+def differing(shop: Shop) -> dict[str, list[tuple]]:
+    """Return the rows of each view that only the view has, or only the source's answer."""
+    told = {}
     for name, text in VIEWS.items():
-        query = text.replace("avg(o.amount)", "round(avg(o.amount), 6)")
-        if sorted(shop.project.query(query)) != sorted(
-            execute(shop.target, f"SELECT * FROM {shop.names[name]}")
-        ):
-            return False
-    return True
+        # Spark's average has four digits more than its numbers, PostgreSQL's hangs on these.
+        own = "dialect: postgres" in text
+        query = text if own else text.replace("avg(o.amount)", "round(avg(o.amount), 6)")
+        wanted = set(shop.project.query(query))
+        found = set(execute(shop.target, f"SELECT * FROM {shop.names[name]}"))
+        if wanted != found:
+            told[name] = sorted(wanted - found)[:3] + sorted(found - wanted)[:3]
+    return told
 
 
 def test_what_differs_is_sent_without_spark(shop, monkeypatch):
@@ -88,7 +91,7 @@ def test_what_differs_is_sent_without_spark(shop, monkeypatch):
             assert not any(result.verified is False for result in outcome.results)
             assert follower.is_here
             assert not follower.needs_spark
-            assert is_right(shop)
+            assert differing(shop) == {}
 
 
 @pytest.mark.matrix
@@ -97,10 +100,10 @@ def test_twin_what_differs_and_is_not_sent_is_missing(shop, monkeypatch):
         patched.setattr(whole, "differing", lambda _, after, key: after.select(key).slice(0, 0))
         shop.change("DELETE FROM orders WHERE customer_id IN (7, 8)")
         assert follower.round().error is None
-        assert not is_right(shop)
+        assert differing(shop)
     # Nobody knows of it but this test: only a new generation from the log brings the rows back.
     assert shop.round(source=RowsSource.START, forward=False).error is None
-    assert is_right(shop)
+    assert differing(shop) == {}
 
 
 @pytest.mark.matrix
@@ -114,4 +117,4 @@ def test_values_that_spark_renders_take_a_session_that_stays(shop, monkeypatch):
         shop.change("INSERT INTO orders VALUES (950, 9, 1, NULL)")
         assert follower.round().error is None
         assert follower.needs_spark
-        assert is_right(shop)
+        assert differing(shop) == {}

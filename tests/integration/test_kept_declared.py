@@ -33,7 +33,7 @@ from views.verify.kept.declared import KeptLog
 from views.verify.kept.statements import KeptStatements
 from views.verify.log.registry import WriterSchemas
 from views.verify.processes.scratch import scratch
-from views.verify.records.read import appended_ends
+from views.verify.records.read import appended_ends, require_stable
 from views.verify.values.names import reading_name
 
 THINGS = TableName("public", "things")
@@ -344,7 +344,10 @@ def test_a_start_that_moved_is_refused_also_where_it_may_be_anywhere(held, monke
 
 
 def in_a_transaction(log, *texts, commit=True):
-    """Write rows of key 1 in one transaction; it leaves an offset without a record at its end."""
+    """Write rows of key 1 in one transaction; it leaves an offset without a record at its end.
+
+    The brokers write that end a moment after they have answered; until then nobody reads the rows.
+    """
     producer = Producer(log.kafka.client_config(transactional_id=log.of.topic))
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -353,6 +356,8 @@ def in_a_transaction(log, *texts, commit=True):
         producer.produce(log.of.topic, key=b'{"id": 1}', value=value, partition=1)
     producer.flush(30)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    topic = log.of.topic
+    require_stable(log.kafka, topic, [end for end, _ in appended_ends(log.kafka, topic, 2)])
 
 
 @pytest.mark.parametrize(
