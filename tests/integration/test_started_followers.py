@@ -5,10 +5,12 @@ import sqlite3
 
 import pytest
 
+from changelog.contract.base.errors import UnavailableLogError
 from tests.support.shop import Shop, opened_shop
 from views.rebuild import resident
 from views.rebuild.local import kept
 from views.rebuild.local.kept import LocalTables
+from views.rebuild.local.logs import HeldLogs
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.rebuild import RebuildRun
 
@@ -72,6 +74,21 @@ def killed(shop: Shop, monkeypatch, statements: str) -> None:
         shop.change(statements)
         with pytest.raises(KilledError):
             follower.round()
+
+
+def test_after_an_outage_of_the_brokers_it_goes_on_without_spark(shop, no_spark, monkeypatch):
+    def away(*_):
+        raise UnavailableLogError("the brokers do not answer")
+
+    with shop.followed() as follower:
+        shop.change("UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 80 AND 84")
+        with monkeypatch.context() as patched:
+            patched.setattr(HeldLogs, "step", away)
+            assert isinstance(follower.round().error, UnavailableLogError)
+        assert not follower.is_here
+        assert follower.round().error is None
+        assert follower.is_here
+        shop.is_right()
 
 
 MOVED = "UPDATE orders SET customer_id = customer_id % 20 + 1 WHERE id BETWEEN 21 AND 40"

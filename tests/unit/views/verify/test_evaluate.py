@@ -11,7 +11,8 @@ import pytest
 
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
-from views.verify.sql.evaluate import Keys, evaluate
+from views.verify.sql import evaluate as evaluate_module
+from views.verify.sql.evaluate import Keys, Prepared, evaluate
 from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.names import reading_name
 from views.verify.values.types import Type, duckdb_type, parse_type, quoted
@@ -106,6 +107,27 @@ def test_aggregates_have_sparks_values_and_types(database: duckdb.DuckDBPyConnec
         (1, Decimal("-0.625"), Decimal("-1.25"), Decimal("-0.625"), 2, -0.5)
     ]
     assert floats.floats == {"k": Equality.ZEROS, **dict.fromkeys("msqnv", Equality.NEAR)}
+
+
+def test_what_stays_of_an_evaluation_is_of_the_same_query_over_the_same_types(
+    database: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated: list[str] = []
+
+    def noted(sql: str, tables: Any) -> Any:
+        translated.append(sql)
+        return translate(sql, tables)
+
+    monkeypatch.setattr(evaluate_module, "translate", noted)
+    prepared, columns = Prepared(), [("x", parse_type("int"))]
+    first, second = "SELECT a AS x FROM t", "SELECT a + 1 AS x FROM t"
+    other = {TableName("public", "t"): {"a": parse_type("bigint")}}
+    for sql in (first, second, first, second):
+        evaluate(database, "out", sql, TABLES, columns, prepared=prepared)
+    assert translated == [first, second]
+    assert [row for (row,) in database.execute("FROM out ORDER BY x").fetchall()] == [-1, 2]
+    assert prepared.translation(first, other) is not prepared.translation(first, TABLES)
+    assert len(translated) == 3
 
 
 def test_captured_columns_are_told_from_computed_ones(database: duckdb.DuckDBPyConnection) -> None:
