@@ -1,4 +1,4 @@
-"""What readers of the mart's views see: the newest probe of each, and all rows beside PostgreSQL's.
+"""Readers of the mart's views: the newest probe of each, and all rows beside PostgreSQL's.
 
 A reader asks each view ten times a second for the rows that only probes touch, in a thread of its
 own. `differing` compares all that is served with what the source answers, value by value.

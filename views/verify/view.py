@@ -56,7 +56,7 @@ from views.verify.values.types import Type, logged_type, parse_type, quoted
 
 Mode = Literal["full", "changed", "sample"]
 _PREPARED: WeakKeyDictionary[ResidentStates, Prepared] = WeakKeyDictionary()
-"""What evaluations leave in the databases of followers, who make the same again and again."""
+"""Kept for the databases of followers, who make the same evaluations again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,10 +50,9 @@ class Evaluated:
 
 
 class Prepared:
-    """What stays from one evaluation in a database to the next.
+    """Translations, and the functions that they call, kept for the next evaluations in a database.
 
-    The functions that translated queries call, and the translations: each takes longer than a query
-    for few keys.
+    To make them takes longer than a query for few keys.
     """
 
     def __init__(self) -> None:
@@ -92,8 +91,8 @@ def evaluate(
 
     `table`: name of what is computed. `sql`: the view's query in Spark SQL. `tables`: the captured
     tables and the types of their columns. `columns`: names and types of the view's columns. `only`:
-    the keys whose rows are wanted; None for all rows. `prepared`: what earlier evaluations in this
-    database have left; None if nothing stays.
+    the keys whose rows are wanted; None for all rows. `prepared`: kept from earlier evaluations
+    in this database; None to keep nothing.
 
     Returns:
         What is to be known of the columns when they are compared.
