@@ -138,6 +138,9 @@ class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
+        # By default what has the most tests comes first. But a file of one test may take minutes,
+        # so the order of collection stays, which has long modules first.
+        config.option.loadscopereorder = False
         super().__init__(config, log)
         self._with_spark: set[Any] = set()
 

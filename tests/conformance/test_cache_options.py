@@ -380,6 +380,7 @@ KEYS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@pytest.mark.matrix
 @settings(
     max_examples=3,
     deadline=None,

@@ -201,7 +201,7 @@ def together(bench: Bench):
 
 
 def test_readers_see_all_of_a_delta_or_nothing(bench):
-    assert not mixed(bench)
+    assert not mixed(bench, 6)
 
 
 @pytest.mark.matrix

@@ -87,6 +87,7 @@ def test_signs_in_a_folders_name_stand_for_themselves(spark, write, name) -> Non
     assert read(spark, write(name), write("plain")) == sorted([*range(10), *range(10)])
 
 
+@pytest.mark.matrix
 def test_rows_that_are_deleted_in_their_files_are_not_read(spark, write) -> None:
     place = write("marked", **{"delta.enableDeletionVectors": "true"})
     SparkTable.forPath(spark, place).delete("id < 4")

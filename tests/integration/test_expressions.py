@@ -45,7 +45,7 @@ from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.names import reading_name
 from views.verify.values.types import Type, arrow_type, duckdb_type, parse_type, quoted
 
-pytestmark = [pytest.mark.services, pytest.mark.spark]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 TABLE = TableName("public", "t")
 REAL = 700

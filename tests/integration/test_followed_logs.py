@@ -29,7 +29,7 @@ from views.base.config import RowsSource
 from views.rebuild.rebuild import RebuildRun
 from views.rebuild.resident import Resident
 
-pytestmark = [pytest.mark.services, pytest.mark.spark]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 NAMED = """-- key: id
 -- sinks: search, cache, postgres

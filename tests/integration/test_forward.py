@@ -61,6 +61,7 @@ def shop(stack, spark, tmp_path_factory):
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", first(1, ["datafusion", "spark", "all rows"]))
 def test_readers_see_each_change_in_the_generation_that_serves(shop, monkeypatch, by):
     shop.is_right()

@@ -144,6 +144,7 @@ def is_built(machine):
     assert 0 <= machine.partition_of_nothing() < 7
 
 
+@pytest.mark.matrix
 def test_with_a_compiler(machine):
     machine.install("cc", works=True)
     is_built(machine)
@@ -222,6 +223,7 @@ def test_a_library_of_before_does_not_stay_where_no_compiler_works(machine):
     assert list(machine.unpacked().rglob("*.so")) == []
 
 
+@pytest.mark.matrix
 def test_sources_that_a_working_compiler_does_not_take_are_an_error(machine):
     machine.install("cc", works=True)
     (machine.prepare() / "changelog/native/src/rows.c").write_text("int broken(")

@@ -10,8 +10,9 @@ import json
 import pytest
 
 from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.matrix import first
 
-pytestmark = [pytest.mark.services, pytest.mark.spark]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 TABLES = """
 CREATE TABLE floats (k double precision PRIMARY KEY, f real, n text);
@@ -48,21 +49,22 @@ def project(stack, tmp_path):
         yield made
 
 
-def refreshed(project, capsys, monkeypatch) -> dict[str, int]:
-    """Refresh all views; return how many rows each has."""
-    done = rebuild_view(capsys, monkeypatch, project, "--all", "--refresh", "--json")
+def rebuilt(project, capsys, monkeypatch, *how: str) -> dict[str, int]:
+    """Rebuild all views; return how many rows each has."""
+    done = rebuild_view(capsys, monkeypatch, project, "--all", *how, "--json")
     assert done.code == 0, done.err
     assert {each["verified"] for each in done.results} == {True}
     return {each["view"]: each["rows"] for each in done.results}
 
 
-def test_floats_and_arrays_are_keys_all_the_way(spark, project, capsys, monkeypatch):
+@pytest.mark.parametrize("how", first(1, [(), ("--refresh",)]), ids=["whole", "refresh"])
+def test_floats_and_arrays_are_keys_all_the_way(spark, project, capsys, monkeypatch, how):
     for name, text in VIEWS.items():
         project.view(f"{name}.sql", text)
-    refreshed(project, capsys, monkeypatch)
+    rebuilt(project, capsys, monkeypatch, *how)
     project.execute(CHANGES)
     project.capture()
-    rows_of = refreshed(project, capsys, monkeypatch)
+    rows_of = rebuilt(project, capsys, monkeypatch, *how)
     assert rows_of == {
         "floats_copy": 12,
         "arrays_copy": 3,

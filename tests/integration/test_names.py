@@ -16,7 +16,7 @@ from tests.support.captured_project import (
     write_settings,
 )
 
-pytestmark = [pytest.mark.services, pytest.mark.spark]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 NAMES = (
     "É",

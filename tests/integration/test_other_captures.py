@@ -51,6 +51,7 @@ def make(stack, tmp_path):
 FLAT = 'form = "flat-avro"\nkey = ["id"]'
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("defect", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_no_transaction_of_the_other_capture_is_shown_in_part(
     make, kafka, capsys, monkeypatch, defect

@@ -18,7 +18,7 @@ from views.verify.sql.evaluate import evaluate
 from views.verify.sql.translate import UnverifiableError
 from views.verify.values.types import parse_type
 
-pytestmark = [pytest.mark.services, pytest.mark.spark]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 AT_ONCE = 25
 REAL = 700

@@ -607,6 +607,7 @@ def set_policy(kafka, topic, value):
         future.result(timeout=30)
 
 
+@pytest.mark.matrix
 def test_a_run_has_a_time_limit_and_tells_that_it_failed(project, view, run, tmp_path) -> None:
     """What a scheduler starts: it ends in time, tells of it, and the next one does the rest."""
     heard, metrics = tmp_path / "heard.json", tmp_path / "views.prom"

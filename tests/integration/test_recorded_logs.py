@@ -23,7 +23,7 @@ from tests.support.matrix import first
 from tests.support.postgres_values import of_log, of_postgres
 from tests.support.recorded import RecordedLog, recording
 
-pytestmark = [pytest.mark.services, pytest.mark.spark]
+pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 COMPACT = {
     "cleanup.policy": "compact",

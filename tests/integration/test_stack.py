@@ -268,6 +268,7 @@ def test_a_server_that_ends_at_its_start_says_why(place):
     assert server.state() == "stopped"
 
 
+@pytest.mark.matrix
 def test_a_broker_whose_second_port_is_taken_says_so_above_its_orderly_end(place):
     with socket.create_server(("127.0.0.1", pick())) as other:
         server = KafkaServer(place / "kafka", pick(), other.getsockname()[1])

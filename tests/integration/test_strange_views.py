@@ -183,6 +183,7 @@ def test_infinities_of_both_signs_are_proved_in_every_sink(project, run):
     assert {each["view"]: each["verified"] for each in ran.results} == dict.fromkeys(ENDS, True)
 
 
+@pytest.mark.matrix
 def test_an_error_inside_duckdb_ends_the_proof_of_one_view_alone(project, run, monkeypatch):
     sound = served.read_served
 

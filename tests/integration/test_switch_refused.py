@@ -136,6 +136,7 @@ def refused(made, run, second):
     return before, ran
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("second", first(1, ["postgres", "search"]))
 def test_readers_of_the_first_sink_stay_or_are_moved_back(switched, run, moves, second):
     before, ran = refused(switched, run, second)

@@ -205,6 +205,7 @@ def test_generations_that_rest_are_on_record_and_as_proved_as_before(shop, monke
         rests("both", before)
 
 
+@pytest.mark.matrix
 def test_a_row_may_bear_the_lsn_of_its_last_write(shop):
     """The recipe of the page, carried out."""
     page = Path("docs/read-a-view.md").read_text("utf-8")
