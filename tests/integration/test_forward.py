@@ -402,6 +402,7 @@ def test_together_a_sink_that_was_away_from_a_round_catches_up_by_spark(shop, mo
 def test_checkpoints_are_brought_forward_beside_the_rounds(shop, monkeypatch):
     monkeypatch.setattr(sealing, "EVERY_S", 0.0)
     with shop.followed() as follower:
+        follower._sealer.done()  # the start may have begun a run, to where it is itself
         shop.change("UPDATE orders SET amount = amount + 66 WHERE id = 26")
         outcome = follower.round()
         assert outcome.error is None
