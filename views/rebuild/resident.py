@@ -17,6 +17,7 @@ there (`resume`) and needs no Spark either. What is kept is compared with the lo
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -275,7 +276,7 @@ class Resident:
         if self._whole:
             return
         place = self._make_place([serving.spec.name for serving in served])
-        self._local.begin(place)
+        may_stay = self._local.begin(place)
         for table, names_of_table in columns.items():
             with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
                 records = opened.records(table)
@@ -298,7 +299,7 @@ class Resident:
         # What other captures and programs have logged is read from its start.
         is_alone = len(logs.captured) == 1 and not logs.declared
         can_be_here = not any(isinstance(view.query, BySpark) for view in self._views)
-        if place is not None and is_alone and can_be_here:
+        if may_stay and is_alone and can_be_here:
             kept = {serving.spec.name: serving.kept() for serving in served}
             self._local.keep(kept, logs.captured[0], logs.position)
         self._held = logs
@@ -509,6 +510,13 @@ class Resident:
         Raises NotHereError: Spark has to make the round; ChangelogError: the log or a server does
         not answer.
         """
+        try:
+            return self._round(newest, stages, looks=looks)
+        except sqlite3.Error as error:
+            self._local.discard()
+            raise NotHereError(f"the rows of its tables cannot be kept here: {error}") from error
+
+    def _round(self, newest: Newest, stages: Stages, *, looks: bool) -> Outcome:
         assert self._held is not None  # noqa: S101 - the caller asked
         started = time.monotonic()
         self._require_here()

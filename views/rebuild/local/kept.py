@@ -6,6 +6,9 @@ than the tables, whatever ends the process. Where a sink is behind, the journal 
 it may still show, and also the tables as they were at its position. A round leaves the journal
 once all sinks have it.
 
+A lock beside the file, the operating system's, lets one process have it: a second follower of the
+same views, as there may be on another machine, keeps nothing.
+
 What is kept is used only where all of it is as it was written: the file names the form that it has,
 each table has a sum of all that it holds, and so has each entry of the journal. What a crash of the
 whole machine takes away is the last rounds; then a sink is further than the tables, which is seen.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
+
+from filelock import FileLock, Timeout
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.position import Position
@@ -34,6 +40,8 @@ from replay.broker.topic_state import TopicState
 from replay.decode.schemas import TopicSchemas
 from replay.store.increment import HeldTables
 from views.rebuild.local.table import LocalTable, RowRecord, Touched, digest_of, opened
+
+log = logging.getLogger("changelog.views")
 
 FOLDER = "_followed"
 """Below the warehouse."""
@@ -59,14 +67,17 @@ def place_of(warehouse: str, views: Iterable[str]) -> Path | None:
 
 
 def remove_of(warehouse: str, views: Iterable[str], *, but: Path | None = None) -> None:
-    """Remove what followers of any of these views have kept; nobody follows them now.
+    """Remove what followers of any of these views have kept, unless one of them has it open.
 
     Raises OSError: a file cannot be removed.
     """
     root, gone = _root(warehouse), set(views)
     for path in [] if root is None else root.glob("*.sqlite"):
-        if path != but and gone & set(_views_in(path)):
-            _remove(path)
+        if path != but and gone & set(_views_in(path)) and (own := _taken(path)) is not None:
+            try:
+                _remove(path)
+            finally:
+                own.release()
 
 
 def _root(warehouse: str) -> Path | None:
@@ -91,6 +102,16 @@ def _opened_to_read(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
     finally:
         database.close()
+
+
+def _taken(path: Path) -> FileLock | None:
+    """Return the lock of a kept file, or None while another process has it, or where none holds."""
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except (Timeout, OSError, NotImplementedError):
+        return None
+    return lock
 
 
 def _remove(path: Path) -> None:
@@ -170,6 +191,7 @@ class LocalTables:
         self._scratch = TemporaryDirectory(prefix="changelog-follow-", ignore_cleanup_errors=True)
         self._database: sqlite3.Connection | None = None
         self._path: Path | None = None
+        self._lock: FileLock | None = None
         self._is_kept = False
         self._number = 0
         self._entries = 0
@@ -198,14 +220,25 @@ class LocalTables:
         """Forget all tables here; what is kept of them stays."""
         if self._database is not None:
             self._database.close()
-        self._tables, self._database, self._is_kept = {}, None, False
+        if self._lock is not None:
+            self._lock.release()
+        self._tables, self._database, self._is_kept, self._lock = {}, None, False, None
         self._touched, self._entries = {}, 0
 
-    def begin(self, path: Path | None) -> None:
-        """Begin without any table, in a file that stays, or in one that goes with the process."""
+    def begin(self, path: Path | None) -> bool:
+        """Begin without any table, in a file that stays, or in one that goes with the process.
+
+        Returns whether it may stay: it is to, and no other process has it.
+        """
         self.close()
-        self._path = path or Path(self._scratch.name) / "tables.sqlite"
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = Path(self._scratch.name) / "tables.sqlite"
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = _taken(path)
+            if self._lock is None:
+                log.warning("another process has %s: nothing is kept for the next start", path)
+            else:
+                self._path = path
         _remove(self._path)
         self._database = opened(self._path)
         self._number = 0
@@ -214,6 +247,7 @@ class LocalTables:
             " PRIMARY KEY (view, key)) WITHOUT ROWID"
         )
         self._make_asked()
+        return self._lock is not None
 
     def discard(self) -> None:
         """Keep nothing for the next start."""
@@ -360,6 +394,9 @@ class LocalTables:
         Raises UnfitError: it is of another form, or not whole.
         """
         self.close()
+        self._lock = _taken(path)
+        if self._lock is None:
+            raise UnfitError("another process has it open")
         self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)
         with _readable():

@@ -196,9 +196,25 @@ def test_what_was_kept_of_views_goes_with_them(written, tmp_path):
     remove_of(str(tmp_path), ["w"])
     assert written.exists()
     remove_of(str(tmp_path), ["w", "v"])
-    assert not list(written.parent.iterdir())
+    assert {left.suffix for left in written.parent.iterdir()} == {".lock"}
     assert place_of("s3://bucket/warehouse", ["v"]) is None
     assert place_of(f"file://{tmp_path}", ["v"]) == written
+
+
+def test_a_second_process_leaves_it_to_the_first(written, tmp_path, caplog):
+    with resumed(written) as tables, LocalTables() as second:
+        with pytest.raises(UnfitError, match="another process has it open"):
+            second.open(written)
+        remove_of(str(tmp_path), ["v"])
+        assert written.exists()
+        assert second.begin(written) is False
+        assert "another process has" in caplog.text
+        second.fill(THINGS, [record(7, "seven", 1)], SCHEMAS, COLUMNS[THINGS], at(0))
+        tables.advance({THINGS: [record(3, None, 8)]}, at(3), held(3))
+        assert names(tables) == [(1, "ein"), (4, "four")]
+    with LocalTables() as third:
+        third.open(written)
+        assert third.adopt({THINGS: SCHEMAS}, COLUMNS).position == at(3)
 
 
 def test_what_is_discarded_is_gone_and_the_process_goes_on(written):
