@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from changelog.compare.options import CopyOptions
 from changelog.config import Project, load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.rows.relation import TableName
@@ -39,6 +40,10 @@ _UNREAD = ("is excluded", "is not there", "cannot be read")
 @with_examples(
     "`changelog verify` all captured tables, while a capture runs",
     "`changelog verify orders sales.items --timeout 300 --json` two of them, for a program",
+    "`changelog verify orders --source postgresql://me@db/shop --target "
+    "postgres:postgresql://me@other/shop` a copy that any program fills, while both are written",
+    "`changelog verify --source postgresql://me@db/shop/orders --target 'parquet:orders/*.parquet' "
+    "--key id --columns '*,price=unit_price'` files, where a column has another name",
 )
 @takes(Chosen(Postgres), Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *SLOT))
 def verify(
@@ -52,15 +57,25 @@ def verify(
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait until capture has passed the snapshot.")
     ] = 60.0,
+    copy: CopyOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the log with PostgreSQL, row by row at one LSN, while both go on.
+    """Compare the log, or any copy, with PostgreSQL, while both go on.
+
+    The log is compared row by row at one LSN. With --target it is a copy of one table or query,
+    whatever fills it; docs/verify-anything.md shows how.
 
     Ends with 0 when every table is equal, with 3 when one differs, and with 4 when one is excluded,
     or one that was named cannot be compared, such as a topic that holds only a part of its table's
     history.
     """
     check_extra("verify", "changelog verify")
+    copy.check_alone()
+    if copy.target:
+        from changelog.compare.command import verify_copy
+
+        verify_copy(copy, tables or (), project, given, as_json=as_json)
+        return
     from views.verify.source.source import verify_source
 
     settings = load_project(project, overrides=given)

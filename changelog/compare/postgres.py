@@ -1,0 +1,499 @@
+"""A table or query of PostgreSQL as a side of a comparison: the source, or a copy.
+
+Digests are computed by the server, in one statement that it may share among its workers, or block
+by block where a rate is asked for. All transactions only read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from psycopg2 import errorcodes, extensions, sql
+
+from changelog.compare.forms import Kind, Native
+from changelog.compare.plan import Column, Plan
+from changelog.compare.postgres_texts import expression, row, text_of
+from changelog.compare.side import SUM_BITS, Digest, Key, Row
+from changelog.compare.texts import RAW, row_text
+from changelog.contract.base.errors import ConfigurationError, SourceError
+from changelog.contract.base.secret import redacted
+from changelog.native.libpq import check_single
+from changelog.postgres.connection import parts_of
+from changelog.postgres.watched import watched
+from changelog.source.connect.connect import connect, source_error
+
+_OLDEST_VERSION = 100_000
+_BLOCKS_VERSION = 140_000  # from which on a range of blocks is read without the others
+_SILENCE_S = 60.0
+_FETCHED = 5_000
+_KEYS_AT_ONCE = 500
+_SETTINGS = (
+    "SET jit = off",
+    "SET work_mem = '64MB'",
+    "SET statement_timeout = 0",
+    "SET lock_timeout = '30s'",
+)
+_KINDS = {
+    **dict.fromkeys(("int2", "int4", "int8", "oid"), Kind.INTEGER),
+    "numeric": Kind.NUMERIC,
+    "float4": Kind.REAL,
+    "float8": Kind.DOUBLE,
+    **dict.fromkeys(("text", "varchar", "name"), Kind.TEXT),
+    "bpchar": Kind.PADDED,
+    "bool": Kind.BOOLEAN,
+    "bytea": Kind.BYTES,
+    "uuid": Kind.UUID,
+    "json": Kind.JSON,
+    "jsonb": Kind.JSON,
+    "date": Kind.DATE,
+    "time": Kind.TIME,
+    "timestamp": Kind.TIMESTAMP,
+    "timestamptz": Kind.TIMESTAMP,
+}
+_INTEGER_BITS = {"smallint": 15, "integer": 31, "bigint": 63}
+_TYPED = {
+    *(Kind.INTEGER, Kind.NUMERIC, Kind.TEXT, Kind.PADDED, Kind.UUID, Kind.BOOLEAN),
+    *(Kind.BYTES, Kind.DATE, Kind.TIMESTAMP),
+}
+_TYPES = """
+WITH RECURSIVE up AS (
+  SELECT oid AS start, oid, typtype, typbasetype FROM pg_type WHERE oid = ANY ({oids})
+  UNION ALL
+  SELECT up.start, b.oid, b.typtype, b.typbasetype FROM up
+  JOIN pg_type b ON up.typtype = 'd' AND b.oid = up.typbasetype
+)
+SELECT up.start::int8, t.oid::int8, n.nspname = 'pg_catalog', t.typname,
+       CASE WHEN t.typcategory = 'A' AND t.typlen = -1 THEN t.typelem::int8 ELSE 0 END
+FROM up JOIN pg_type t ON t.oid = up.oid JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE up.typtype <> 'd'
+"""
+_RELATION = """
+SELECT c.oid::int8, c.relkind::text,
+       array(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(n, place)
+             JOIN pg_attribute a ON a.attnum = k.n
+             WHERE i.indrelid = c.oid AND a.attrelid = c.oid AND i.indisprimary ORDER BY k.place),
+       has_schema_privilege(c.relnamespace, 'USAGE')
+FROM pg_class c WHERE c.oid = to_regclass({name})
+"""
+_LEAVES = """
+WITH RECURSIVE tree AS (
+  SELECT {oid}::oid AS oid
+  UNION ALL SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT c.oid::regclass::text, c.relkind::text,
+       pg_relation_size(c.oid) / current_setting('block_size')::int8, c.reltuples::float8
+FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relkind IN ('r', 'm', 'f')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What is compared of a database: a table or view by name, or a query."""
+
+    table: str = ""
+    query: str = ""
+
+
+class PostgresSide:
+    """A table, view or query of PostgreSQL, by one connection."""
+
+    def __init__(self, dsn: str, relation: Relation, *, of: str, rate: float = 0.0) -> None:
+        """Connect, and look at the table or query.
+
+        `of` is "source" or "target"; `rate` is the most rows a second, 0 for any number.
+
+        Raises:
+            UnavailableSourceError: no server answers.
+            ConfigurationError: the address cannot be used, the server refuses, there is no such
+                table, it may not be read, or the query is none.
+        """
+        self.of = of
+        self._rate, self._is_source = rate, of == "source"
+        self._parts = parts_of(
+            dsn,
+            named=f"the connection string of the {of}",
+            example="postgresql://user@host:5432/database",
+        )
+        self._connection = connect(dsn, application_name="changelog verify")
+        try:
+            self._prepare(relation)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, relation: Relation) -> None:
+        if self._connection.server_version < _OLDEST_VERSION:
+            raise ConfigurationError(f"the {self.of} is older than PostgreSQL 10")
+        for setting in _SETTINGS:
+            self._run(setting)
+        self._kind, self._oid, self.key = "", 0, ()
+        if relation.query:
+            text = relation.query.strip().rstrip(";").rstrip()
+            with self._errors("the query cannot be run", is_usage=True):
+                check_single(self._connection, f"SELECT * FROM (\n{text}\n) AS q")
+            self._from: sql.Composable = sql.SQL("(\n{}\n) AS q").format(_verbatim(text))
+            shown = "a query"
+        else:
+            self._from, shown = self._table(relation.table), relation.table
+        self._columns = self._described(shown)
+        host = self._parts.get("host", "localhost")
+        self.place = redacted(f"{shown} of {self._parts.get('dbname', 'postgres')} at {host}")
+
+    def _table(self, name: str) -> sql.Composable:
+        parts = _name_parts(name)
+        quoted = sql.Identifier(*parts)
+        rows = self._run(
+            sql.SQL(_RELATION).format(name=sql.Literal(quoted.as_string(self._connection)))
+        )
+        if not rows:
+            raise ConfigurationError(
+                f'the {self.of} has no table "{name}"',
+                hint="schema.table; without a schema it is one of public",
+            )
+        self._oid, self._kind, key, _ = rows[0]
+        self.key = tuple(key)
+        return quoted
+
+    def _described(self, shown: str) -> dict[str, Native]:
+        query = sql.SQL("SELECT * FROM {} LIMIT 0").format(self._from)
+        failure = f"{shown} of the {self.of} cannot be read"
+        with self._errors(failure, is_usage=True), self._cursor() as cursor:
+            cursor.execute(query)
+            described = [(column.name, column.type_code) for column in cursor.description or ()]
+        names = [name for name, _ in described]
+        if len({*names}) < len(names):
+            raise ConfigurationError(f"the query of the {self.of} has two columns of one name")
+        types = self._types({code for _, code in described})
+        return {name: types[code] for name, code in described}
+
+    def _types(self, oids: set[int]) -> dict[int, Native]:
+        if not oids:
+            return {}
+        listed = sql.SQL("ARRAY[{}]::oid[]").format(sql.SQL(", ").join(map(sql.Literal, oids)))
+        rows = self._run(sql.SQL(_TYPES).format(oids=listed))
+        elements = self._types({row[4] for row in rows if row[4]})
+        types = {}
+        for start, oid, is_builtin, name, element in rows:
+            ((shown,),) = self._run(sql.SQL("SELECT format_type({}, -1)").format(sql.Literal(oid)))
+            if element and not elements[element].is_list:
+                inner = elements[element]
+                types[start] = Native(shown, inner.kind, is_list=True, zoned=inner.zoned)
+            else:
+                kind = _KINDS.get(name, Kind.PLAIN) if is_builtin else Kind.PLAIN
+                types[start] = Native(shown, kind, zoned=name == "timestamptz")
+        return types
+
+    def columns(self) -> Mapping[str, Native]:
+        """Return the columns of the table or query."""
+        return self._columns
+
+    def estimate(self) -> int:
+        """Return about how many rows there are, as the server's planner thinks."""
+        query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {}").format(self._from)
+        ((plan,),) = self._run(query)
+        return int(plan[0]["Plan"]["Plan Rows"])
+
+    def is_standby(self) -> bool:
+        """Tell whether the server is a standby, which may lag itself."""
+        ((answer,),) = self._run("SELECT pg_is_in_recovery()")
+        return bool(answer)
+
+    def bind(self, plan: Plan) -> None:
+        """Take the plan of the comparison."""
+        self._plan = plan
+        version = self._connection.server_version
+
+        def canonical(column: Column) -> sql.Composable:
+            return expression(column.form, self._native(column), self._name(column), version)
+
+        self._key = [canonical(column) for column in plan.key]
+        members = [canonical(column) for column in plan.columns]
+        self._digest = self._sixty_four_bits(row(members))
+        self._texts = [
+            text_of(value, self._name(column))
+            for value, column in zip(members, plan.columns, strict=True)
+        ]
+        self._key_row = row(self._key)
+        self._bucket = self._bucket_of(plan)
+
+    def _native(self, column: Column) -> Native:
+        return column.native if self._is_source else column.target_native
+
+    def _name(self, column: Column) -> sql.Composable:
+        return sql.Identifier(column.name if self._is_source else column.target)
+
+    def _md5(self, text: sql.Composable) -> sql.Composable:
+        encoding = self._connection.get_parameter_status("server_encoding")
+        plain = "md5({})" if encoding == "UTF8" else "md5(convert_to({}, 'UTF8'))"
+        return sql.SQL(plain).format(text)
+
+    def _sixty_four_bits(self, text: sql.Composable) -> sql.Composable:
+        return sql.SQL("('x' || {})::bit(64)::bigint").format(self._md5(text))
+
+    def _bucket_of(self, plan: Plan) -> sql.Composable:
+        count = sql.Literal(plan.buckets.count)
+        if not plan.buckets.by_value:
+            bits = sql.SQL("('x' || {})::bit(31)::int").format(self._md5(self._key_row))
+            return sql.SQL("({} % {})").format(bits, count)
+        mixed: sql.Composable = sql.SQL("0")
+        for column in plan.key:
+            mixed = sql.SQL("(({} * 31 + coalesce({}, 0)::bigint % {}) % {})").format(
+                mixed, self._name(column), count, count
+            )
+        return mixed
+
+    def _of_sample(self) -> sql.Composable:
+        buckets = self._plan.buckets
+        if not buckets.taken:
+            return sql.SQL("true")
+        count = sql.Literal(buckets.count)
+        # A remainder has the sign of its number in SQL.
+        return sql.SQL("((({b} - {first}) % {count} + {count}) % {count} < {taken})").format(
+            b=self._bucket,
+            first=sql.Literal(buckets.first),
+            count=count,
+            taken=sql.Literal(buckets.taken),
+        )
+
+    def digests(self) -> dict[int, Digest]:
+        """Return the digest of each bucket that has rows, as of one snapshot."""
+        statement = sql.SQL(
+            "SELECT {bucket} AS bucket, count(*), sum({digest}) FROM {source} "
+            "WHERE {sample}{blocks} GROUP BY 1"
+        )
+        totals: dict[int, Digest] = {}
+        with self._snapshot() as cursor:
+            for relation, blocks in self._parts_of_table(cursor):
+                cursor.execute(
+                    statement.format(
+                        bucket=self._bucket,
+                        digest=self._digest,
+                        source=relation,
+                        sample=self._of_sample(),
+                        blocks=blocks,
+                    )
+                )
+                for bucket, rows, total in cursor.fetchall():
+                    before = totals.get(bucket, Digest(0, 0))
+                    totals[bucket] = Digest(
+                        before.rows + rows, (before.total + int(total)) % SUM_BITS
+                    )
+        return totals
+
+    def _parts_of_table(
+        self, cursor: extensions.cursor
+    ) -> Iterator[tuple[sql.Composable, sql.Composable]]:
+        """Return what is read by one statement each, no quicker than the rate says."""
+        if not self._rate:
+            yield self._from, sql.SQL("")
+            return
+        if self._kind not in {"r", "m", "p"} or self._connection.server_version < _BLOCKS_VERSION:
+            raise ConfigurationError(
+                "--rate needs a table, of PostgreSQL 14 or newer, that is read block by block",
+                hint="without it the source is read in one statement",
+            )
+        cursor.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+        cursor.execute(sql.SQL(_LEAVES).format(oid=sql.Literal(self._oid)))
+        for name, _, blocks, rows in cursor.fetchall():
+            a_block = max(rows / blocks, 1.0) if blocks else 1.0
+            step = max(int(self._rate / a_block), 1)
+            relation = sql.SQL("ONLY " + name)
+            for first in range(0, int(blocks), step):
+                began = time.monotonic()
+                is_last = first + step >= blocks
+                yield relation, _blocks(first, None if is_last else first + step)
+                due = step * a_block / self._rate
+                time.sleep(max(due - (time.monotonic() - began), 0.0))
+
+    def rows(self, buckets: Sequence[int]) -> Iterator[tuple[Key, int]]:
+        """Return keys and digests of the rows of some buckets, as of one snapshot."""
+        statement = sql.SQL("SELECT {digest}, {key} FROM {source} WHERE {bucket} IN ({numbers})")
+        key = [
+            text_of(value, self._name(column))
+            for value, column in zip(self._key, self._plan.key, strict=True)
+        ]
+        with self._snapshot() as cursor:
+            cursor.execute(
+                statement.format(
+                    digest=self._digest,
+                    key=sql.SQL(", ").join(key),
+                    source=self._from,
+                    bucket=self._bucket,
+                    numbers=sql.SQL(", ").join(map(sql.Literal, buckets)),
+                )
+            )
+            while batch := cursor.fetchmany(_FETCHED):
+                for digest, *texts in batch:
+                    yield tuple(texts), digest % SUM_BITS
+
+    def look(self, keys: Sequence[Key]) -> list[Row]:
+        """Return the rows of some keys as they are now."""
+        rows: list[Row] = []
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            condition = self._condition(some)
+            try:
+                rows += self._rows_where(condition) if condition else []
+            except SourceError as error:
+                if not isinstance(error.__cause__, psycopg2.DataError):
+                    raise
+                # A key of the target's is no value of the type: the server compares texts instead.
+                rows += self._rows_where(self._condition_by_text(some))
+        asked_keys = set(keys)
+        # PostgreSQL may take more for equal than we do: 1.0 and 1.00, by a collation a and A.
+        return [row for row in rows if row.key in asked_keys]
+
+    def _rows_where(self, condition: sql.Composable) -> list[Row]:
+        width = len(self._plan.key)
+        statement = sql.SQL("SELECT {version}, {texts} FROM {source} WHERE {condition}").format(
+            version=sql.SQL("xmin::text" if self._kind in {"r", "p", "m"} else "''"),
+            texts=sql.SQL(", ").join(self._texts),
+            source=self._from,
+            condition=condition,
+        )
+        with self._snapshot() as cursor:
+            cursor.execute(statement)
+            return [
+                Row(tuple(texts[:width]), tuple(texts[width:]), xmin)
+                for xmin, *texts in cursor.fetchall()
+            ]
+
+    def _condition_by_text(self, keys: Sequence[Key]) -> sql.Composable:
+        texts = sql.SQL(", ").join(sql.Literal(row_text(key)) for key in keys)
+        return sql.SQL("{} IN ({})").format(self._key_row, texts)
+
+    def _condition(self, keys: Sequence[Key]) -> sql.Composable | None:
+        """Return the condition that the rows of some keys meet; None if there can be none."""
+        natives = [self._native(column) for column in self._plan.key]
+        is_typed = all(native.kind in _TYPED and not native.is_list for native in natives)
+        if not is_typed or any(None in key for key in keys):
+            return self._condition_by_text(keys)
+        literals = [
+            [_literal(*parts) for parts in zip(natives, _whole(key), strict=True)] for key in keys
+        ]
+        possible = [parts for parts in literals if None not in parts]
+        if not possible:
+            return None
+        names = sql.SQL(", ").join(self._name(column) for column in self._plan.key)
+        arrays = (
+            sql.SQL("ARRAY[{}]::{}[]").format(
+                sql.SQL(", ").join(map(sql.Literal, texts)), _verbatim(_cast_name(native))
+            )
+            for texts, native in zip(zip(*possible, strict=True), natives, strict=True)
+        )
+        if len(natives) == 1:
+            return sql.SQL("{} = ANY ({})").format(names, next(arrays))
+        return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(
+            names, sql.SQL(", ").join(arrays)
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(psycopg2.Error):
+            self._connection.close()
+
+    def _run(self, statement: str | sql.Composable) -> list[tuple[Any, ...]]:
+        with self._errors(f"the {self.of} cannot be read"), self._cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def _cursor(self) -> extensions.cursor:
+        # A statement may take longer than the usual cursor allows; the snapshots are watched.
+        return self._connection.cursor(cursor_factory=extensions.cursor)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[extensions.cursor]:
+        """Open a transaction that reads one snapshot, and end it."""
+        settings = {**self._parts, "connect_timeout": "10"}
+        with (
+            self._errors(f"the {self.of} cannot be read"),
+            watched(self._connection, settings, _SILENCE_S),
+            self._cursor() as cursor,
+        ):
+            cursor.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                yield cursor
+            finally:
+                if not self._connection.closed:
+                    cursor.execute("ROLLBACK")
+
+    @contextmanager
+    def _errors(self, failure: str, *, is_usage: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except psycopg2.Error as error:
+            ours = source_error(error, failure, lost=bool(self._connection.closed))
+            code = error.pgcode or ""
+            # What names a missing thing, may not be read or is no SQL is the user's to change.
+            if code == errorcodes.INSUFFICIENT_PRIVILEGE or (is_usage and code[:2] in {"42", "22"}):
+                hint = ours.hint or "look at the table's name, --query and the role's rights"
+                raise ConfigurationError(str(ours.args[0]), hint=hint) from error
+            if "conflict with recovery" in str(error):
+                ours.hint = "hot_standby_feedback = on at the standby, or take the primary"
+            raise ours from error
+
+
+def _verbatim(text: str) -> sql.Composable:
+    return sql.SQL(text.replace("{", "{{").replace("}", "}}")).format()
+
+
+def _blocks(first: int, end: int | None) -> sql.Composable:
+    condition = f" AND ctid >= '({first},0)'::tid"
+    return sql.SQL(condition + ("" if end is None else f" AND ctid < '({end},0)'::tid"))
+
+
+def _name_parts(name: str) -> list[str]:
+    """Return the parts of a table's name; a part with a dot stands in quotes.
+
+    Raises ConfigurationError: it is no name.
+    """
+    parts, rest = [], name
+    while rest:
+        if rest.startswith('"'):
+            part, quote, rest = rest[1:].partition('"')
+            rest = rest.removeprefix(".") if quote else rest
+        else:
+            part, _, rest = rest.partition(".")
+        parts.append(part)
+    if not all(parts) or len(parts) not in {1, 2}:
+        raise ConfigurationError(
+            f"{name!r} does not name a table",
+            hint='write table or schema.table; a part with a dot in "quotes"',
+        )
+    return parts
+
+
+def _whole(key: Key) -> list[str]:
+    """Return the parts of a key that has no null."""
+    return [text for text in key if text is not None]
+
+
+def _cast_name(native: Native) -> str:
+    return "bpchar" if native.kind is Kind.PADDED else native.name
+
+
+def _literal(native: Native, text: str) -> str | None:  # noqa: PLR0911 - one for each kind
+    """Return a canonical text as PostgreSQL reads it; None: no value of the type has this text."""
+    match native.kind:
+        case Kind.INTEGER:
+            is_number = text.removeprefix("-").isdecimal() and text.isascii()
+            bits = _INTEGER_BITS.get(native.name, 31)
+            fits = is_number and -(1 << bits) <= int(text) < 1 << bits
+            return text if fits else None
+        case Kind.NUMERIC:
+            return text if text.lstrip("-").replace(".", "", 1).isdecimal() else None
+        case Kind.UUID:
+            return text if len(text) == 36 else None  # noqa: PLR2004 - a UUID's text
+        case Kind.BOOLEAN:
+            return text if text in {"t", "f"} else None
+        case Kind.BYTES:
+            return None if text.startswith(RAW) else f"\\x{text}"
+        case Kind.TIMESTAMP if native.zoned and text[:1].isdecimal():
+            return text.removesuffix(" BC") + "+00" + (" BC" if text.endswith(" BC") else "")
+        case _:
+            return None if "\0" in text else text

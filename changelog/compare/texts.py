@@ -1,0 +1,336 @@
+"""Canonical texts of values: written, brought to one for equal values, and shown. Pure.
+
+The servers write most values so by themselves (`changelog/compare/postgres_texts.py`,
+`changelog/compare/duckdb_texts.py`), and equal texts are equal values. Where two texts differ,
+`normal` decides: it gives one text to all that mean the same value, such as 1.50 and 1.5.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+import struct
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from changelog.compare.forms import Form, Kind
+
+RAW = "="
+"""Stands before a text that a server keeps for a float or for bytes: no canonical one has it."""
+
+_FLOATS = {Kind.REAL: struct.Struct(">f"), Kind.DOUBLE: struct.Struct(">d")}
+_BITS = {Kind.REAL: re.compile(r"[0-9a-f]{8}"), Kind.DOUBLE: re.compile(r"[0-9a-f]{16}")}
+_ENDS = {"infinity": "infinity", "-infinity": "-infinity", "+infinity": "infinity"}
+_QUOTED = re.compile(r'[\t-\r "\\(),]')
+_ESCAPED = re.compile(r'(["\\])')
+_MOMENT = re.compile(
+    r"(\d{4,6})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?"
+    r"(Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?( BC)?"
+)
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?")
+_MICROSECOND_DIGITS = 6
+_LAST_YEAR = 9999
+_TRUE, _FALSE = {"t", "true"}, {"f", "false"}
+_MOST_DIGITS = 20_000
+
+
+def row_text(texts: Sequence[str | None]) -> str:
+    """Return the canonical text of a row: PostgreSQL's text of a row of such values.
+
+    >>> row_text(["1", None, "", "a,b"])
+    '(1,,"","a,b")'
+    """
+    return f"({','.join(map(_member, texts))})"
+
+
+def _member(text: str | None) -> str:
+    if text is None:
+        return ""
+    if text and not _QUOTED.search(text):
+        return text
+    return '"' + _ESCAPED.sub(r"\1\1", text) + '"'
+
+
+def normal(form: Form, text: str) -> str:
+    """Return the one text of a value; a text that is none of the form's stays as it is."""
+    if form.is_list:
+        return _normal_list(form.kind, text)
+    return _normal(form.kind, text)
+
+
+def _normal(kind: Kind, text: str) -> str:  # noqa: PLR0911 - one for each kind
+    match kind:
+        case Kind.INTEGER | Kind.NUMERIC:
+            return _number(text)
+        case Kind.REAL | Kind.DOUBLE:
+            return _float_of_text(kind, text)
+        case Kind.PADDED:
+            return text.rstrip(" ")
+        case Kind.BOOLEAN:
+            word = text.lower()
+            return "t" if word in _TRUE else "f" if word in _FALSE else text
+        case Kind.BYTES:
+            return _bytes_of_text(text)
+        case Kind.UUID:
+            return _uuid(text)
+        case Kind.JSON:
+            return _json(text)
+        case Kind.DATE | Kind.TIMESTAMP:
+            return _moment(kind, text)
+        case Kind.TIME:
+            return _time(text)
+        case Kind.TEXT | Kind.PLAIN | Kind.OPAQUE:
+            return text
+
+
+def _normal_list(kind: Kind, text: str) -> str:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(values, list):
+        return text
+    texts = [
+        None if value is None else _normal(kind, value) if isinstance(value, str) else str(value)
+        for value in values
+    ]
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+
+
+def _number(text: str) -> str:
+    word = text.strip().lower()
+    if word in {"nan", "infinity", "-infinity"}:
+        return {"nan": "NaN", "infinity": "Infinity", "-infinity": "-Infinity"}[word]
+    try:
+        value = Decimal(word)
+    except InvalidOperation:
+        return text
+    return _decimal(value) if value.is_finite() else text
+
+
+def _decimal(value: Decimal) -> str:
+    """Return a decimal without zeros at its end; with an exponent only if it is far away."""
+    if abs(value.as_tuple().exponent) > _MOST_DIGITS:  # type: ignore[arg-type]  # it is finite
+        sign, digits, exponent = value.as_tuple()
+        all_digits = "".join(map(str, digits))
+        few = all_digits.rstrip("0")
+        power = int(exponent) + len(all_digits) - len(few)
+        return f"{'-' if sign else ''}{few}E{power}" if few else "0"
+    plain = format(value, "f")
+    if "." in plain:
+        plain = plain.rstrip("0").rstrip(".")
+    return "0" if plain == "-0" else plain
+
+
+def _float_of_text(kind: Kind, text: str) -> str:
+    if _BITS[kind].fullmatch(text):
+        return float_text(kind, _FLOATS[kind].unpack(bytes.fromhex(text))[0])
+    try:
+        return float_text(kind, float(text.removeprefix(RAW).replace("_", "x")))
+    except (ValueError, OverflowError):
+        return text
+
+
+def float_text(kind: Kind, value: float) -> str:
+    """Return the bits of a float in hexadecimal digits; of each NaN the same."""
+    return _FLOATS[kind].pack(math.nan if math.isnan(value) else value).hex()
+
+
+def _bytes_of_text(text: str) -> str:
+    """Return the hexadecimal digits of bytes; one of another program's is base64 or with x."""
+    if not text.startswith(RAW):
+        return text
+    raw = text.removeprefix(RAW)
+    try:
+        if raw.startswith("\\x"):
+            return bytes.fromhex(raw[2:]).hex()
+        return base64.b64decode(raw, validate=True).hex()
+    except (ValueError, binascii.Error):
+        return text
+
+
+def _uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return text
+
+
+def _json(text: str) -> str:
+    try:
+        return json_text(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+    except (ValueError, RecursionError):
+        return text
+
+
+def jsonb_text(text: str) -> str:
+    """Return the text that `jsonb` has of a JSON text; one that cannot be read stays as it is.
+
+    >>> jsonb_text('{"bb":1e2, "a" : [ ]}')
+    '{"a": [], "bb": 100}'
+    """
+    try:
+        return _as_jsonb(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _as_jsonb(value: Any) -> str:  # noqa: ANN401 - any JSON
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int() | float() | Decimal():
+            plain = format(Decimal(str(value)), "f")
+            return plain.removeprefix("-") if not value else plain
+        case dict():
+            members = [(name, value[name]) for name in sorted(value, key=_by_length)]
+            texts = (f"{_quote(name)}: {_as_jsonb(member)}" for name, member in members)
+            return "{" + ", ".join(texts) + "}"
+        case list():
+            return "[" + ", ".join(map(_as_jsonb, value)) + "]"
+        case _:
+            return _quote(str(value))
+
+
+def _by_length(name: str) -> tuple[int, bytes]:
+    raw = name.encode("utf-8", "surrogatepass")
+    return len(raw), raw
+
+
+def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
+    """Return the one text of a JSON value: members in order, numbers by value, no blanks."""
+    match value:
+        case None | bool():
+            return json.dumps(value)
+        case int() | float() | Decimal():
+            return _number(str(value))
+        case dict():
+            members = sorted(value.items())
+            return (
+                "{"
+                + ",".join(f"{_quote(name)}:{json_text(member)}" for name, member in members)
+                + "}"
+            )
+        case list():
+            return "[" + ",".join(map(json_text, value)) + "]"
+        case _:
+            return _quote(str(value))
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _moment(kind: Kind, text: str) -> str:
+    word = text.strip()
+    if word.lower() in _ENDS:
+        return _ENDS[word.lower()]
+    parts = _MOMENT.fullmatch(word)
+    if parts is None:
+        return text
+    year, month, day, hour, minute, second, fraction, zone, era = parts.groups()
+    fraction = (fraction or "").rstrip("0")
+    if zone and zone != "Z" and zone.strip("+-0:"):
+        if era or len(fraction) > _MICROSECOND_DIGITS or int(year) > _LAST_YEAR:
+            return text
+        return _shifted(word, kind, text)
+    shown_day = f"{year}-{month}-{day}"
+    is_midnight = not fraction and {hour, minute, second} <= {None, "00"}
+    if kind is Kind.DATE:
+        return shown_day + (era or "") if is_midnight else text
+    clock = f"{hour or '00'}:{minute or '00'}:{second or '00'}"
+    return f"{shown_day} {clock}{'.' if fraction else ''}{fraction}{era or ''}"
+
+
+def _shifted(word: str, kind: Kind, text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(word).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    return _moment(kind, moment.replace(tzinfo=None).isoformat(" "))
+
+
+def _time(text: str) -> str:
+    parts = _TIME.fullmatch(text.strip())
+    if parts is None:
+        return text
+    hour, minute, second, fraction = parts.groups()
+    fraction = (fraction or "").rstrip("0")
+    return f"{hour}:{minute}:{second or '00'}{'.' if fraction else ''}{fraction}"
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - what is counted from it has no zone either
+
+
+def text_of(form: Form, value: Any) -> str | None:  # noqa: ANN401 - of JSON or Avro
+    """Return the canonical text of a value of a document or record; None for null.
+
+    Whole numbers stand for days in a date; decimals, floats and texts for what they say.
+    """
+    if value is None:
+        return None
+    if form.is_list and isinstance(value, list | tuple):
+        texts = [text_of(Form(form.kind), element) for element in value]
+        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+    if form.is_list:
+        return value if isinstance(value, str) else json.dumps(value, default=str)
+    if form.kind is Kind.JSON:
+        return jsonb_text(value) if isinstance(value, str) else _as_jsonb(value)
+    return normal(form, _scalar(form.kind, value))
+
+
+def _scalar(kind: Kind, value: Any) -> str:  # noqa: ANN401, PLR0911 - one for each
+    if isinstance(value, str):
+        return RAW + value if kind in {*_FLOATS, Kind.BYTES} else value
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case float() if kind in _FLOATS:
+            return float_text(kind, value)
+        case Decimal() | int() if kind in _FLOATS:
+            return _float_of_text(kind, RAW + str(value))
+        case int() if kind is Kind.DATE:
+            return (_EPOCH + timedelta(days=value)).date().isoformat()
+        case float():
+            return repr(value)
+        case bytes():
+            return value.hex()
+        case datetime():
+            moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+            return moment.isoformat(" ")
+        case date() | time():
+            return value.isoformat()
+        case dict() | list():
+            return json_text(value)
+        case _:
+            return str(value)
+
+
+def shown(form: Form, text: str | None) -> str | None:
+    """Return a canonical text as people read it: floats as numbers."""
+    if text is None or form.is_list:
+        return text
+    if form.kind in _FLOATS and _BITS[form.kind].fullmatch(text):
+        (value,) = _FLOATS[form.kind].unpack(bytes.fromhex(text))
+        return _float_shown(form.kind, value)
+    if form.kind in {*_FLOATS, Kind.BYTES}:
+        return text.removeprefix(RAW)
+    return text
+
+
+def _float_shown(kind: Kind, value: float) -> str:
+    """Return the shortest number that means the same float."""
+    if kind is Kind.DOUBLE or not math.isfinite(value):
+        return repr(value)
+    packed = _FLOATS[kind].pack(value)
+    for digits in range(1, 10):
+        text = f"{value:.{digits}g}"
+        if _FLOATS[kind].pack(float(text)) == packed:
+            return repr(float(text))
+    return repr(value)

@@ -1,0 +1,253 @@
+"""`changelog verify --target`: copies of each kind, equal and with planted defects."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from copy import deepcopy
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from changelog.compare.address import parse_target
+from changelog.compare.command import open_target
+from changelog.compare.compare import Request, compare
+from changelog.compare.postgres import PostgresSide, Relation
+from tests.support.copies import COLUMNS, KINDS, Source, every_row
+
+ROWS = every_row()
+
+
+@pytest.fixture
+def source(dsn):
+    made = Source(dsn)
+    made.fill(ROWS)
+    return made
+
+
+@pytest.fixture(params=[*KINDS])
+def copy(request, source, tmp_path):
+    made = KINDS[request.param](source.dsn, tmp_path)
+    made.fill(ROWS)
+    return made
+
+
+def compared(source, copy, **options):
+    relation = Relation(table=source.name)
+    with (
+        closing(PostgresSide(source.dsn, relation, of="source")) as own,
+        closing(open_target(parse_target(copy.target), source.name, Path())) as other,
+    ):
+        return compare(own, other, Request(**{"settle_s": 0.0, **options}))
+
+
+class Texts:
+    """A copy that notes the canonical texts of both sides."""
+
+    def __init__(self, side, texts):
+        self._side, self._texts = side, texts
+
+    def __getattr__(self, name):
+        return getattr(self._side, name)
+
+    def digests(self):
+        digests = self._side.digests()
+        keys = [key for key, _ in self._side.rows([*digests])]
+        self._texts.append({row.key: row.texts for row in self._side.look(keys)})
+        return digests
+
+
+def test_both_sides_write_the_same_text_of_every_value(source, copy):
+    texts: list[dict] = []
+    relation = Relation(table=source.name)
+    with (
+        closing(PostgresSide(source.dsn, relation, of="source")) as own,
+        closing(open_target(parse_target(copy.target), source.name, Path())) as other,
+    ):
+        compare(Texts(own, texts), Texts(other, texts), Request(settle_s=0.0))
+    one, two = texts
+    assert {*one} == {*two}
+    differing = {
+        (column, mine, theirs)
+        for key in one
+        for column, mine, theirs in zip([*COLUMNS][1:], one[key], two[key], strict=True)
+        if mine != theirs
+    }
+    assert differing == set()
+
+
+def test_a_copy_of_every_type_is_equal_by_digests_alone(source, copy):
+    report = compared(source, copy)
+    assert report.verified is True, report.lines()
+    assert report.compared == tuple(COLUMNS)
+    assert (report.source_rows, report.target_rows) == (len(ROWS), len(ROWS))
+    assert report.looks == 0, "no row had to be looked at: both write the same texts"
+
+
+class Defects:
+    """Rows with planted defects, each in a row of its own, and what has to be found of them."""
+
+    def __init__(self):
+        self.rows = deepcopy(ROWS)
+        self.expected = {}
+        self._used = set()
+
+    def _row(self, column="id", old=None):
+        """Return an unused row, whose column has a value written so."""
+        for row in self.rows:
+            if row["id"] not in self._used and (old is None or repr(row[column]) == repr(old)):
+                self._used.add(row["id"])
+                return row
+        raise AssertionError(f"no unused row has {column}={old!r}")
+
+    def change(self, column, old, new):
+        row = self._row(column, old)
+        row[column] = new
+        self.expected[row["id"]] = ("differs", {column})
+
+    def lose(self):
+        row = self._row()
+        self.rows.remove(row)
+        self.expected[row["id"]] = ("missing", set())
+
+    def resurrect(self):
+        self.rows.append({**self._row(), "id": 999_983})
+        self.expected[999_983] = ("unexpected", set())
+
+    def duplicate(self):
+        row = self._row()
+        self.rows.append(deepcopy(row))
+        self.expected[row["id"]] = ("duplicated", set())
+
+    def swap(self):
+        row = self._row("t", " a ")
+        row["t"], row["v"] = row["v"], row["t"]
+        self.expected[row["id"]] = ("differs", {"t", "v"})
+
+    def make_stale(self):
+        row = self._row("b", False)
+        row.update(t="old", n=Decimal(7), b=None)
+        self.expected[row["id"]] = ("differs", {"t", "n", "b"})
+
+
+MICROSECOND = timedelta(microseconds=1)
+NEW_YEAR = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001
+LEAP = datetime(2024, 2, 29, 12, 0, 0, 100000)  # noqa: DTZ001
+JSON = '{"a": 1, "bb": [1.50, null, "é"]}'
+
+
+def test_planted_defects_are_all_found_and_nothing_else(source, copy):
+    planted = Defects()
+    planted.lose()
+    planted.resurrect()
+    planted.duplicate()
+    planted.swap()
+    planted.make_stale()
+    planted.change("n", Decimal("1234567890123456.7890"), Decimal("1234567890123456.7891"))
+    planted.change(
+        "big",
+        "-12345678901234567890123456789012345678.5",
+        "-12345678901234567890123456789012345678.6",
+    )
+    planted.change("big", "NaN", None)
+    planted.change("ts", NEW_YEAR, NEW_YEAR - MICROSECOND)
+    planted.change("tz", LEAP.replace(tzinfo=UTC), LEAP.replace(tzinfo=UTC) + MICROSECOND)
+    planted.change("ti", time(1, 2, 3, 40), time(1, 2, 3, 41))
+    planted.change("d", LEAP.date(), NEW_YEAR.date())
+    planted.change("t", "plain", "plain ")
+    planted.change("t", "é", "e\u0301")
+    planted.change("t", "", None)
+    planted.change("t", None, "")
+    planted.change("v", "NULL", None)
+    planted.change("c", "1", "2")
+    planted.change("f", 0.0, -0.0)
+    planted.change("f", None, float("nan"))
+    planted.change("f", float("nan"), None)
+    planted.change("f", 0.1, 0.10000000000000002)
+    planted.change("r", -0.0, 0.0)
+    planted.change("b", True, None)
+    planted.change("y", b"\x00\xff\\x", b"\x00\xfe\\x")
+    planted.change("y", b"", None)
+    planted.change("u", None, UUID(int=7))
+    planted.change("ia", [1, None, -3], [1, 0, -3])
+    planted.change("ia", [], None)
+    planted.change("ta", ["{}"], ["{}", None])
+    planted.change("j", JSON, JSON.replace("1.50", "1.51"))
+    planted.change("j", "null", None)
+    copy.fill(planted.rows)
+    report = compared(source, copy, most_shown=100)
+    seen = {
+        int(each.key["id"] or 0): (each.kind, {values.column for values in each.columns})
+        for each in report.differences
+    }
+    assert seen == planted.expected
+    assert report.mismatches == len(planted.expected)
+
+
+def test_equal_values_in_other_texts_are_equal(source, copy):
+    """What PostgreSQL takes for equal: a numeric's scale, JSON's order and blanks."""
+    rows = deepcopy(ROWS)
+    for row in rows:
+        if row["big"] == "0.10":
+            row["big"] = "0.1"
+        if row["j"] == '{"a": 1, "bb": [1.50, null, "é"]}':
+            row["j"] = '{"bb":[1.5,null,"\\u00e9"],"a":1.0}'
+    copy.fill(rows)
+    report = compared(source, copy)
+    assert report.verified is True, report.lines()
+
+
+def test_many_differences_are_counted_and_some_are_shown(source, copy):
+    rows = deepcopy(ROWS)
+    for row in rows[:40]:
+        row["t"] = "other"
+    copy.fill(rows)
+    report = compared(source, copy, most_shown=3)
+    assert (report.mismatches, len(report.differences)) == (40, 3)
+    assert "  and 37 more" in report.lines()
+
+
+def test_a_sample_compares_some_buckets_alone(source, copy):
+    report = compared(source, copy, sample=0.5)
+    assert report.verified is True
+    assert 0 < report.source_rows < len(ROWS)
+    assert report.source_rows == report.target_rows
+
+
+def test_columns_that_cannot_be_compared_are_named(source, dsn, tmp_path):
+    copy = KINDS["duckdb"](dsn, tmp_path)
+    copy.fill(ROWS)
+    import duckdb
+
+    with closing(duckdb.connect(str(tmp_path / "copy.duckdb"))) as database:
+        database.execute("ALTER TABLE copy DROP ts")
+        database.execute("ALTER TABLE copy ALTER b TYPE INTERVAL USING NULL")
+    report = compared(source, copy)
+    assert report.verified is True, report.lines()
+    assert dict(report.not_compared) == {
+        "b": "boolean at the source, INTERVAL in the target",
+        "ts": 'the target has no "ts"',
+    }
+    assert "ts" not in report.compared
+
+
+def test_the_command_says_what_it_has_found(source, copy, run_command):
+    words = ["verify", "every", "--source", source.dsn, "--target", copy.target, "--json"]
+    code, result, _ = run_command(words)
+    assert (code, result["verified"], result["rows_source"]) == (0, True, len(ROWS))
+    copy.fill(ROWS[1:])
+    code, _, said = run_command([*words, "--settle", "0"])
+    assert code == 3
+    assert "differs from its source in 1 keys" in said
+
+
+def test_the_report_shows_both_values(source, copy, run_command, capsys):
+    rows = deepcopy(ROWS)
+    rows[3]["t"] = "e\u0301"
+    copy.fill(rows)
+    lines = "\n".join(compared(source, copy).lines())
+    assert "t: 'é' (e9) at the source, 'e\u0301' (301) in the target" in lines
+    assert json.dumps(compared(source, copy).to_json())
