@@ -1,4 +1,4 @@
-"""Addresses of targets, `kind:place`, and of tables behind a connection string. Pure."""
+"""Addresses of targets, `kind:place`, and of tables in a connection string. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_dsn(text: str) -> bool:
 
 
 def split_table(dsn: str) -> tuple[str, str]:
-    """Return a connection string, and the table behind its database; empty if there is none.
+    """Return a connection string, and the table after its database, empty if there is none.
 
     >>> split_table("postgresql://me@db:5432/shop/public.orders?sslmode=require")
     ('postgresql://me@db:5432/shop?sslmode=require', 'public.orders')

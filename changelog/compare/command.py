@@ -69,7 +69,7 @@ def verify_copy(
 
 
 def _source(given_settings: Mapping[str, Any], project: Path) -> tuple[str, str]:
-    """Return the connection string of the source, and the table behind it, if any."""
+    """Return the connection string of the source, and the table that it names, if any."""
     text = given_settings.get(_SOURCE) or ""
     if is_dsn(text):
         return split_table(resolved(libpq_uri(text), project.resolve()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +20,14 @@ _GROUP_ROWS = 50_000
 """So many rows of differing buckets are looked into at a time: bounded memory."""
 _MOST_KEYS = 20_000
 _NOTHING = Digest(0, 0)
+_WHOLE = re.compile(r"-?[0-9]{1,30}")
 PATIENCE_S = 60.0
 """So long, or six times the lag bound, keys that keep changing are looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is compared, and how."""
+    """The choices of a comparison."""
 
     key: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)  # the target's by the source's
@@ -83,7 +85,7 @@ def compare(
         target_rows=sum(digest.rows for digest in digests[1].values()),
         mismatches=len(outcome.mismatches),
         is_at_least=is_at_least,
-        differences=tuple(difference_of(plan, each) for each in outcome.shown),
+        differences=tuple(difference_of(plan, differing_key) for differing_key in outcome.shown),
         open=tuple(key_shown(plan, key) for key in outcome.open),
         compared=tuple(column.name for column in plan.columns),
         not_compared=plan.not_compared,
@@ -152,4 +154,12 @@ def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[
         counts[row] += 1
     for row in source.rows(buckets):
         counts[row] -= 1
-    return [*dict.fromkeys(key for (key, _), count in counts.items() if count)]
+    return sorted({key for (key, _), count in counts.items() if count}, key=_order)
+
+
+def _order(key: Key) -> list[tuple[bool, int, str]]:
+    """Return the place of a key in a list: numbers by their value, nulls first."""
+    return [
+        (text is not None, int(text) if _WHOLE.fullmatch(text or "") else 0, text or "")
+        for text in key
+    ]

@@ -65,7 +65,7 @@ class Native:
 
     @property
     def form(self) -> Form | None:
-        """Return the form of its values; None where each brings its own."""
+        """Return the form of its values, or None if each brings its own."""
         return None if self.kind is None else Form(self.kind, self.is_list)
 
 

@@ -57,7 +57,7 @@ class Plan:
 
 
 def bucket_count(rows: int) -> int:
-    """Return the number of buckets for a table of so many rows.
+    """Return the number of buckets for a number of rows.
 
     >>> bucket_count(0), bucket_count(1_000_000), bucket_count(10**9)
     (61, 1021, 65521)
@@ -81,7 +81,7 @@ def parse_sample(text: str) -> float:
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Return the names of the target's columns by those of the source, from `a=b,c`.
+    """Return the target's name of each column of the source, from `a=b,c`.
 
     Raises ConfigurationError: a name is empty or there twice.
     """

@@ -93,7 +93,7 @@ FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relkind IN ('r', 'm', 'f')
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What is compared of a database: a table or view by name, or a query."""
+    """A table or view by name, or a query."""
 
     table: str = ""
     query: str = ""
@@ -288,7 +288,7 @@ class PostgresSide:
     def _parts_of_table(
         self, cursor: extensions.cursor
     ) -> Iterator[tuple[sql.Composable, sql.Composable]]:
-        """Return what is read by one statement each, no quicker than the rate says."""
+        """Return the parts of the table that one statement reads, no quicker than the rate."""
         if not self._rate:
             yield self._from, sql.SQL("")
             return

@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a comparison has come to."""
+    """The result of a comparison."""
 
     source: str
     target: str
@@ -57,7 +57,7 @@ class Report:
 
     @property
     def verified(self) -> bool | None:
-        """Return whether the two are equal; None where keys changed until the end."""
+        """Return whether the two are equal, or None if keys changed until the end."""
         return False if self.mismatches else None if self.open else True
 
     def to_json(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Side(Protocol):
     """Where it is, without any password."""
 
     def columns(self) -> Mapping[str, Native] | None:
-        """Return its columns; None where each row has fields of its own.
+        """Return its columns, or None if each row has fields of its own.
 
         Raises ChangelogError: it cannot be read.
         """

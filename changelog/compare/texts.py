@@ -41,7 +41,7 @@ _MOST_DIGITS = 20_000
 
 
 def row_text(texts: Sequence[str | None]) -> str:
-    """Return the canonical text of a row: PostgreSQL's text of a row of such values.
+    """Return the canonical text of a row: as PostgreSQL writes rows.
 
     >>> row_text(["1", None, "", "a,b"])
     '(1,,"","a,b")'

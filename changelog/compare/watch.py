@@ -34,7 +34,7 @@ class Lag:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is known of one key."""
+    """State of one key."""
 
     since: float  # when both sides became as they are
     source: State
@@ -54,7 +54,7 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the keys that were looked at."""
+    """The verdicts on the keys that were looked at."""
 
     mismatches: tuple[Key, ...]
     open: tuple[Key, ...]  # which changed until the end
@@ -126,7 +126,7 @@ class Watch:
             refuted = self._look(watched)
             mismatches += refuted
             room = self._most_shown - len(shown)
-            shown += [each for each in self._differing(refuted[:room]) if room > 0]
+            shown += self._differing(refuted[: max(room, 0)])
             now = self._clock()
             if now - began >= self._lag.patience_s and looks > 1:
                 break

@@ -43,6 +43,7 @@ TESTS = {
     "docs/serving.md": ("test_view_pages",),
     "docs/sinks.md": ("test_view_pages",),
     "docs/start.md": ("test_start_page",),
+    "docs/verify-anything.md": ("test_compare_page",),
     "docs/testing.md": ("test_testing_page",),
     "docs/topics.md": ("test_line_pages",),
     "docs/upgrade.md": ("test_upgrade_page",),
