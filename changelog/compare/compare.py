@@ -160,6 +160,6 @@ def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[
 def _order(key: Key) -> list[tuple[bool, int, str]]:
     """Return the place of a key in a list: numbers by their value, nulls first."""
     return [
-        (text is not None, int(text) if _WHOLE.fullmatch(text or "") else 0, text or "")
+        (text is not None, int(text) if text and _WHOLE.fullmatch(text) else 0, text or "")
         for text in key
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, time
 from decimal import Decimal
@@ -181,4 +182,9 @@ class ParquetCopy(DuckdbCopy):
                 )
 
 
-KINDS = {"postgres": PostgresCopy, "parquet": ParquetCopy, "duckdb": DuckdbCopy}
+Copy = PostgresCopy | DuckdbCopy
+KINDS: dict[str, Callable[[str, Path], Copy]] = {
+    "postgres": PostgresCopy,
+    "parquet": ParquetCopy,
+    "duckdb": DuckdbCopy,
+}
