@@ -60,6 +60,11 @@ def verify_copy(
             f"{report.target} differs from its source in {least}{report.mismatches:,} keys",
             hint="the copy lags further than --settle, or whatever fills it has lost changes",
         )
+    if report.is_empty_sample:
+        raise VerdictError(
+            f"the sample took no row of {report.target}, and nothing is said of it",
+            hint="a larger --sample",
+        )
     if report.verified is None:
         raise VerdictError(
             f"{len(report.open):,} keys of {report.target} changed until the end, and nothing is "

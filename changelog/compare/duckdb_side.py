@@ -123,7 +123,7 @@ class DuckdbSide:
         if not buckets.taken:
             return rows
         # A remainder has the sign of its number in SQL.
-        place = f"({self._bucket()} - {buckets.first}) % {buckets.count}"
+        place = f"({self._bucket()} * {buckets.stride} - {buckets.first}) % {buckets.count}"
         is_taken = f"({place} + {buckets.count}) % {buckets.count} < {buckets.taken}"
         return f"SELECT * FROM ({rows}) WHERE {is_taken}"
 

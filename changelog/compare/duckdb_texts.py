@@ -29,7 +29,10 @@ _KINDS = {
     "DATE": Kind.DATE,
     "TIME": Kind.TIME,
     **dict.fromkeys(
-        ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
+        (
+            *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
+            *("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"),
+        ),
         Kind.TIMESTAMP,
     ),
 }
@@ -61,7 +64,7 @@ def native_of(name: str) -> Native:
         kind = Kind.TEXT
     if kind is None:
         return Native(name, Kind.OPAQUE)
-    zoned = element == "TIMESTAMP WITH TIME ZONE"
+    zoned = element in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"}
     return Native(name, kind, is_list=element != name, zoned=zoned, cast=element)
 
 
@@ -142,12 +145,12 @@ def _float(kind: Kind, value: str) -> str:
 
 
 def _timestamp(native: Native, column: str) -> str:
-    if native.zoned:
-        return _ERA.format(f"{column} AT TIME ZONE 'UTC'")
-    micros = _ERA.format(f"CAST({column} AS TIMESTAMP)")
-    if native.cast == "TIMESTAMP_NS":
+    moment = f"CAST({column} AS TIMESTAMP{' WITH TIME ZONE' if native.zoned else ''})"
+    micros = _ERA.format(f"{moment} AT TIME ZONE 'UTC'" if native.zoned else moment)
+    if native.cast.endswith("_NS"):
+        # Digits that PostgreSQL has not are a difference, and not rounded.
         return (
-            f"CASE WHEN isfinite({column}) AND epoch_ns({column}) % 1000 <> 0"
+            f"CASE WHEN isfinite({moment}) AND epoch_ns({column}) % 1000 <> 0"
             f" THEN CAST({column} AS VARCHAR) ELSE {micros} END"
         )
     return micros

@@ -122,6 +122,27 @@ def _common(source: Kind, target: Kind) -> Kind | None:  # noqa: PLR0911 - the t
     return source if target in _TEXTS else None
 
 
+def have_one_text(source: Native, target: Native) -> bool:
+    """Tell whether equal values of two columns are written alike on both sides, as keys must be.
+
+    A key is looked for by its text. A number that stands in a text has several: 1.5, 1.50, 15e-1.
+    """
+    if target.kind is None or source.kind is None:
+        return True
+    both = {source.kind, target.kind}
+    if Kind.JSON in both:
+        return False
+    if source.is_list or target.is_list:
+        return source.is_list and target.is_list
+    if len(both) == 1 or any(both <= family for family in _FAMILIES):
+        return True
+    return bool(both & _TEXTS) and bool(both & _PLAIN_AS_TEXT)
+
+
+_FAMILIES = (_NUMBERS | _FLOATS, _TEXTS, _MOMENTS)
+_PLAIN_AS_TEXT = {Kind.INTEGER, Kind.UUID, Kind.DATE}
+
+
 def _note(source: Native, target: Native, kind: Kind) -> str:
     if kind in _FLOATS and not {source.kind, target.kind} <= _FLOATS:
         return f"compared as {kind.value}: further digits cannot be seen"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from changelog.compare.forms import Form, Kind, Native, pair
+from changelog.compare.forms import Form, Kind, Native, have_one_text, pair
 from changelog.contract.base.errors import ConfigurationError
 
 _PRIMES = (61, 251, 1021, 4093, 16381, 65521)
 ROWS_A_BUCKET = 1_000
+_GOLDEN = 0.618  # multiples of it are spread evenly, however many there are
 _SHOWN = 12
 ALL = "*"
 """Among the columns that are named: all others too."""
@@ -35,9 +36,15 @@ class Buckets:
     first: int = 0  # of a sample
     taken: int = 0  # how many of them are compared; 0 for all
 
+    @property
+    def stride(self) -> int:
+        """How far apart the places of two neighbours are: a sample has not only neighbours."""
+        return max(int(self.count * _GOLDEN), 1)
+
     def has(self, bucket: int) -> bool:
         """Tell whether a bucket is compared."""
-        return not self.taken or (bucket - self.first) % self.count < self.taken
+        place = (bucket * self.stride - self.first) % self.count
+        return not self.taken or place < self.taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,13 @@ def make_plan(
                 )
             reasons[name] = reason
             continue
+        if name in key and not have_one_text(own, other):
+            raise ConfigurationError(
+                f'key column "{name}" cannot be compared: {own.name} at the source, {other.name} '
+                "in the target, and one value has several texts",
+                hint="--query with a cast that gives both sides one type, such as "
+                "'SELECT k::text AS k, … FROM …'",
+            )
         if paired.note:
             notes.append(f"{name}: {paired.note}")
         pairs[name] = Column(name, other_name, paired.form, own, other)

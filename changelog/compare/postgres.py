@@ -6,6 +6,7 @@ by block where a rate is asked for. All transactions only read.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ from changelog.source.connect.connect import connect, source_error
 _OLDEST_VERSION = 100_000
 _BLOCKS_VERSION = 140_000  # from which on a range of blocks is read without the others
 _SILENCE_S = 60.0
+_PART = re.compile(r'"(?:[^"]|"")*"|[^".]+')
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 _FETCHED = 5_000
 _KEYS_AT_ONCE = 500
 _SETTINGS = (
@@ -37,6 +40,8 @@ _SETTINGS = (
     "SET work_mem = '64MB'",
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
+    # What a copy has of an interval as text was most likely written by this, the default.
+    "SET intervalstyle = 'postgres'",
 )
 _KINDS = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), Kind.INTEGER),
@@ -60,6 +65,12 @@ _TYPED = {
     *(Kind.INTEGER, Kind.NUMERIC, Kind.TEXT, Kind.PADDED, Kind.UUID, Kind.BOOLEAN),
     *(Kind.BYTES, Kind.DATE, Kind.TIMESTAMP),
 }
+_FOUND = {
+    *((Kind.NUMERIC, Kind.INTEGER), (Kind.TIMESTAMP, Kind.DATE)),
+    *((Kind.INTEGER, Kind.TEXT), (Kind.TEXT, Kind.INTEGER), (Kind.DATE, Kind.TEXT)),
+}
+"""Forms of keys, and other types by whose index their values are found; else the text is compared,
+row by row: a float's canonical text is no number, and blanks at the end count in a text."""
 _TYPES = """
 WITH RECURSIVE up AS (
   SELECT oid AS start, oid, typtype, typbasetype FROM pg_type WHERE oid = ANY ({oids})
@@ -253,8 +264,11 @@ class PostgresSide:
             return sql.SQL("true")
         count = sql.Literal(buckets.count)
         # A remainder has the sign of its number in SQL.
-        return sql.SQL("((({b} - {first}) % {count} + {count}) % {count} < {taken})").format(
+        return sql.SQL(
+            "((({b}::bigint * {stride} - {first}) % {count} + {count}) % {count} < {taken})"
+        ).format(
             b=self._bucket,
+            stride=sql.Literal(buckets.stride),
             first=sql.Literal(buckets.first),
             count=count,
             taken=sql.Literal(buckets.taken),
@@ -370,7 +384,12 @@ class PostgresSide:
     def _condition(self, keys: Sequence[Key]) -> sql.Composable | None:
         """Return the condition that the rows of some keys meet; None if there can be none."""
         natives = [self._native(column) for column in self._plan.key]
-        is_typed = all(native.kind in _TYPED and not native.is_list for native in natives)
+        is_typed = all(
+            native.kind in _TYPED
+            and not native.is_list
+            and (column.form.kind is native.kind or (column.form.kind, native.kind) in _FOUND)
+            for column, native in zip(self._plan.key, natives, strict=True)
+        )
         if not is_typed or any(None in key for key in keys):
             return self._condition_by_text(keys)
         literals = [
@@ -452,18 +471,14 @@ def _name_parts(name: str) -> list[str]:
 
     Raises ConfigurationError: it is no name.
     """
-    parts, rest = [], name
-    while rest:
-        if rest.startswith('"'):
-            part, quote, rest = rest[1:].partition('"')
-            rest = rest.removeprefix(".") if quote else rest
-        else:
-            part, _, rest = rest.partition(".")
-        parts.append(part)
+    parts = []
+    if _NAME.fullmatch(name):
+        found = (part[0] for part in _PART.finditer(name))
+        parts = [p[1:-1].replace('""', '"') if p.startswith('"') else p for p in found]
     if not all(parts) or len(parts) not in {1, 2}:
         raise ConfigurationError(
             f"{name!r} does not name a table",
-            hint='write table or schema.table; a part with a dot in "quotes"',
+            hint='write table or schema.table; a part with a dot or a quote in "quotes"',
         )
     return parts
 

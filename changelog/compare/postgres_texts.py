@@ -39,6 +39,8 @@ def expression(form: Form, native: Native, column: sql.Composable, version: int)
 
 
 def _plain(kind: Kind, own: Kind, native: Native, version: int) -> str:  # noqa: PLR0911 - the table
+    if own in _TEXTS and kind is Kind.UUID:
+        return "lower(({0})::text)"
     if own in _TEXTS and kind not in _TEXTS:
         return f"'{RAW}' || ({{0}})::text" if kind in _MARKED else "({0})::text"
     match kind:

@@ -57,8 +57,15 @@ class Report:
 
     @property
     def verified(self) -> bool | None:
-        """Return whether the two are equal, or None if keys changed until the end."""
-        return False if self.mismatches else None if self.open else True
+        """Return whether the two are equal, or None if nothing can be said."""
+        if self.mismatches:
+            return False
+        return None if self.open or self.is_empty_sample else True
+
+    @property
+    def is_empty_sample(self) -> bool:
+        """Tell whether the sample took no row of either side, which proves nothing."""
+        return self.sample < 1 and not self.source_rows and not self.target_rows
 
     def to_json(self) -> dict[str, Any]:
         """Return a value for JSON."""
@@ -84,7 +91,7 @@ class Report:
     def lines(self) -> list[str]:
         """Return the report for people, line by line."""
         word = {True: "equal", False: "differs", None: "open"}[self.verified]
-        part = "" if self.sample == 1 else f" of {self.sample:.4g} of the keys"
+        part = "" if self.sample == 1 else f" in a sample of {self.sample:.4%}"
         lines = [
             f"{word}: {self.target}",
             f"  source  {self.source_rows:,} rows{part}: {self.source}",
@@ -95,6 +102,8 @@ class Report:
             f"  not compared: {name} ({reason})" for name, reason in self.not_compared.items()
         ]
         lines += [f"  note: {note}" for note in self.notes]
+        if self.is_empty_sample:
+            lines.append("  the sample took no row, so nothing is said")
         if self.mismatches:
             least = "at least " if self.is_at_least else ""
             lines.append(

@@ -1,0 +1,120 @@
+"""`changelog verify --target`: bad input is told in a line; live writes are no false alarm."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import psycopg2
+import pytest
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from changelog.compare.compare import Request, compare
+from changelog.compare.postgres import PostgresSide, Relation
+
+TABLES = """
+CREATE TABLE orders (id int PRIMARY KEY, t text, n numeric);
+CREATE TABLE copy (id int PRIMARY KEY, t text, n numeric);
+CREATE TABLE keyless (id int, t text);
+INSERT INTO orders SELECT n, 'row ' || n, n FROM generate_series(1, 100) AS n;
+INSERT INTO copy SELECT * FROM orders
+"""
+
+
+@pytest.fixture
+def target(dsn, execute):
+    execute(TABLES)
+    return f"postgres:{make_dsn(dsn)} dbname={parse_dsn(dsn)['dbname']}/copy"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["nowhere"], 2, 'the source has no table "nowhere"'),
+        ([], 2, "no table of the source is named"),
+        (["orders", "--query", "SELECT 1"], 2, "a table and a --query are named"),
+        (["--query", "SELEC 1", "--key", "id"], 2, "the query cannot be run"),
+        (["--query", "SELECT 1); DROP TABLE orders; SELECT (1", "--key", "id"], 2, "cannot be run"),
+        (["orders", "--key", "other"], 2, 'the source has no column "other"'),
+        (["keyless"], 2, "the source has no primary key"),
+        (["orders", "--columns", "t=missing"], 2, 'the target has no "missing"'),
+        (["orders", "--sample", "much"], 2, "--sample 'much' is no part"),
+        (["--query", "SELECT 1 AS id", "--key", "id", "--rate", "9"], 2, "--rate needs a table"),
+        (["orders", "--target", "nothing:secret"], 2, "--target names no copy"),
+        (["orders", "--target", "duckdb:/missing.duckdb/t"], 2, "there is no file"),
+        (["orders", "--target", "parquet:/missing/*.parquet"], 2, "cannot be read"),
+        (["orders", "--target", "postgresql://me:s3cret@127.0.0.1:1/db/copy"], 1, "no PostgreSQL"),
+    ],
+)
+def test_bad_input_is_told_in_a_line(dsn, target, run_command, execute, words, code, part):
+    given_target = [] if "--target" in words else ["--target", target]
+    ended, _, said = run_command(["verify", *words, *given_target, "--source", dsn])
+    assert (ended, part in said) == (code, True), said
+    assert "secret" not in said
+    assert "s3cret" not in said
+    assert execute("SELECT count(*) FROM orders") == [(100,)]
+
+
+def test_a_role_that_may_not_read_is_told(dsn, target, run_command, execute, prefix):
+    execute(f"CREATE ROLE reader_{prefix} LOGIN")
+    try:
+        source = make_dsn(dsn, user=f"reader_{prefix}")
+        ended, _, said = run_command(["verify", "orders", "--source", source, "--target", target])
+        assert (ended, "permission denied" in said) == (2, True), said
+    finally:
+        execute(f"DROP ROLE reader_{prefix}")
+
+
+def test_a_rate_reads_the_table_in_parts(dsn, target):
+    with (
+        closing(PostgresSide(dsn, Relation(table="orders"), of="source", rate=10_000)) as source,
+        closing(PostgresSide(dsn, Relation(table="copy"), of="target")) as copy,
+    ):
+        report = compare(source, copy, Request(settle_s=0.0))
+    assert (report.verified, report.source_rows) == (True, 100)
+
+
+def test_live_writes_are_no_false_alarm_and_a_lost_change_is_found(dsn, target, execute):
+    """A writer, and a copy that follows it by half a second; one row of the copy stays wrong."""
+    done = threading.Event()
+
+    def write() -> None:
+        with closing(psycopg2.connect(dsn)) as own, closing(psycopg2.connect(dsn)) as other:
+            own.autocommit = other.autocommit = True
+            waiting: list[tuple[float, str]] = []
+            turn = 0
+            while not done.is_set() or waiting:
+                if not done.is_set():
+                    turn += 1
+                    key = 10 + turn * 7 % 90
+                    change = [
+                        f"UPDATE {{}} SET t = 'turn {turn}' WHERE id = {key}",
+                        f"DELETE FROM {{}} WHERE id = {key}",
+                        f"INSERT INTO {{}} VALUES ({key}, 'back', {turn}) ON CONFLICT DO NOTHING",
+                    ][turn % 3]
+                    own.cursor().execute(change.format("orders"))
+                    waiting.append((time.monotonic() + 0.5, change.format("copy")))
+                while waiting and waiting[0][0] <= time.monotonic():
+                    other.cursor().execute(waiting.pop(0)[1])
+                time.sleep(0.02)
+
+    def looked():
+        with (
+            closing(PostgresSide(dsn, Relation(table="orders"), of="source")) as source,
+            closing(PostgresSide(dsn, Relation(table="copy"), of="target")) as copy,
+        ):
+            return compare(source, copy, Request(settle_s=3.0))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            report = looked()
+            assert report.verified is True, report.lines()
+        execute("UPDATE copy SET t = 'lost' WHERE id = 3")
+        report = looked()
+        assert [each.key for each in report.differences] == [{"id": "3"}], report.lines()
+    finally:
+        done.set()
+        writer.join()
