@@ -128,6 +128,10 @@ def schemas_of(
     return schemas
 
 
+class _MissingSubjectError(LogError):
+    """The registry does not have the subject."""
+
+
 class SchemaReader:
     """Reads the schemas of topics from where capture noted them, each once."""
 
@@ -184,9 +188,7 @@ class SchemaReader:
         """
         try:
             keys = self._versions(f"{topic}-key")
-        except UnavailableLogError:
-            raise
-        except LogError:
+        except (_MissingSubjectError, CorruptRecordError):
             keys = {}
         return keys, self._versions(f"{topic}-value")
 
@@ -242,8 +244,8 @@ class SchemaReader:
                 hint="start it, or correct its address",
             ) from error
 
-    def _missing(self, subject: str) -> LogError:
-        return LogError(
+    def _missing(self, subject: str) -> _MissingSubjectError:
+        return _MissingSubjectError(
             f'the schema registry at {self._registry} has no subject "{subject}"',
             hint="check that it is the registry that capture uses",
         )

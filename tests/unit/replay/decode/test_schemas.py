@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import (
@@ -57,6 +58,27 @@ def test_a_second_key_schema_is_refused(registry):
 def test_a_missing_subject_is_named(registry):
     with pytest.raises(LogError, match='no subject "things-key"'):
         SchemaReader(CONNECTION, KAFKA).of_table("things", THINGS, WHOLE)
+
+
+def test_another_programs_keys_may_have_no_schema(registry):
+    _, value = register(registry, "things", make_relation())
+    registry.delete_subject("things-key")
+    keys, values = SchemaReader(CONNECTION, KAFKA).versions_of("things")
+    assert (keys, list(values)) == ({}, [value])
+
+
+def test_a_registry_that_refuses_a_key_is_not_one_without_its_schema(registry, monkeypatch):
+    register(registry, "things", make_relation())
+    answer = registry.get_versions
+
+    def refuse(subject):
+        if subject == "things-key":
+            raise SchemaRegistryError(403, 40301, "not allowed")
+        return answer(subject)
+
+    monkeypatch.setattr(registry, "get_versions", refuse)
+    with pytest.raises(LogError, match="refuses: not allowed"):
+        SchemaReader(CONNECTION, KAFKA).versions_of("things")
 
 
 def test_columns_that_differ_in_case_alone_are_refused(registry):
