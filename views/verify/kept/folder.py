@@ -118,6 +118,10 @@ class KeptTopic:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # Linux has given up the shared lock to try for the exclusive one. It is taken back
+            # without waiting: whoever has it exclusively by now may wait for us elsewhere.
+            with suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
         return True
 

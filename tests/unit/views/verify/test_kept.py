@@ -364,6 +364,19 @@ def test_a_table_that_is_not_captured_any_more_is_forgotten(log, monkeypatch) ->
         assert other.exists() is stays
 
 
+def test_a_reader_that_could_not_sweep_still_keeps_others_from_it(tmp_path) -> None:
+    folder = tmp_path / "p.topic"
+    with KeptTopic(folder) as reading:
+        with KeptTopic(folder) as other:
+            reading.sweep()
+            other.sweep()
+        stray = folder / "read.parquet"
+        stray.touch()
+        with KeptTopic(folder) as third:
+            third.sweep()
+            assert stray.exists(), "somebody still reads here"
+
+
 @pytest.mark.parametrize(
     ("warehouse", "why"),
     [("s3://bucket/views", "no folder of this machine"), ("/my/views[1]", "a sign of a pattern")],
