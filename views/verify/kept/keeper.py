@@ -172,7 +172,10 @@ class Keeper:
             except (OSError, duckdb.Error) as error:
                 log.warning("what was proved of %s is not kept: %s", table, error)
         if self._found:
-            remove_gone(self._root, self._frontier)
+            try:
+                remove_gone(self._root, self._frontier)
+            except OSError as error:
+                log.warning("states of tables that are no longer captured stay: %s", error)
 
     def __enter__(self) -> Self:
         """Hold nothing yet."""

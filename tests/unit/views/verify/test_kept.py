@@ -377,6 +377,15 @@ def test_a_reader_that_could_not_sweep_still_keeps_others_from_it(tmp_path) -> N
             assert stray.exists(), "somebody still reads here"
 
 
+def test_a_folder_that_cannot_be_looked_at_ends_no_proved_run(log, monkeypatch, caplog) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(keeping, "remove_gone", refused)
+    log.proved(monkeypatch)
+    assert "no longer captured stay: [Errno 13]" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("warehouse", "why"),
     [("s3://bucket/views", "no folder of this machine"), ("/my/views[1]", "a sign of a pattern")],
