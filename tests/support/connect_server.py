@@ -24,6 +24,7 @@ import psutil
 
 from changelog.stack.base.ports import LOOPBACK, pick
 from changelog.stack.base.process import family, send
+from replay.spark.server_token import TOKEN
 from tests.support.captured_project import SHORT_LIVED, CapturedProject, Ran
 from tests.support.wait import wait_until
 
@@ -78,8 +79,12 @@ class ConnectServer:
         """Start it and wait until it answers."""
         words = [sys.executable, "-m", "changelog", "spark-server", "--port", str(self._port)]
         words += ["--master", "local[2]", "--project", str(self._directory)]
+        # Of a session that an earlier test has left open: the server would ask for that one.
+        environment = {name: value for name, value in os.environ.items() if name != TOKEN}
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(words, cwd=self._directory, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                words, cwd=self._directory, stdout=log, stderr=log, env=environment
+            )
         try:
             wait_until(self._is_up, START_S, "the Spark Connect server is up")
         except BaseException:
