@@ -473,8 +473,8 @@ def _name_parts(name: str) -> list[str]:
     """
     parts = []
     if _NAME.fullmatch(name):
-        found = (part[0] for part in _PART.finditer(name))
-        parts = [p[1:-1].replace('""', '"') if p.startswith('"') else p for p in found]
+        quoted = (part[0] for part in _PART.finditer(name))
+        parts = [p[1:-1].replace('""', '"') if p.startswith('"') else p for p in quoted]
     if not all(parts) or len(parts) not in {1, 2}:
         raise ConfigurationError(
             f"{name!r} does not name a table",
