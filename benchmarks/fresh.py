@@ -190,7 +190,7 @@ def _stages(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _keys(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many rows of each view a round has sent, in the mean of those that sent any."""
+    """Return the mean rows that a round sent of each view, without rounds that sent none."""
     counts: dict[str, list[int]] = {}
     for result in results:
         words = result["origin"].split()

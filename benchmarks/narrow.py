@@ -1,4 +1,4 @@
-"""How soon a change is visible in followed views: `make bench-fresh`.
+"""How soon a change is visible in three narrow followed views: a part of `make bench-fresh`.
 
 All runs on this machine: the source with an application that changes a thousand rows a second,
 capture, the broker, three servers, and `rebuild-view --follow` of three views: a document of three
@@ -8,10 +8,6 @@ five times a second gets it. Every batch is proved before it is visible, as it i
 
 With `--logs` the views are those of another project, which reads these tables as another capture's
 (`others`), or as topics of another program (`declared`).
-
-The last line is one JSON object: percentiles in seconds by kind of sink, and the cores that were
-busy meanwhile. The same is measured once more without proofs (`unproved_…`): the difference is what
-they cost.
 """
 
 from __future__ import annotations
@@ -28,20 +24,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
 
 import httpx
 import numpy as np
 import orjson
 import psycopg2
 import redis
-import typer
 from psycopg2.extensions import make_dsn
 
 from benchmarks import shop
 from benchmarks.figures import say
 from benchmarks.line import POSTGRES
-from benchmarks.machine import Noise, about, cpu_s
+from benchmarks.machine import Noise, cpu_s
 from benchmarks.orders import execute
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.state import Endpoints
@@ -103,7 +97,7 @@ class Reader:
                 self.seen.setdefault(stamp, now)
 
     def delays(self, commits: Mapping[int, tuple[int, float]], since: float) -> list[float]:
-        """Return how long each change took that was committed after a moment.
+        """Return the delay from commit to reader of each change committed after a moment.
 
         One that a later change of its probe overtook counts until that one is seen.
         """
@@ -293,33 +287,3 @@ def _rounds(log: Path) -> str:
     rounds = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] == "{"]
     lines = [f"{each['view']}: {each['origin']}, {each['seconds']}" for each in rounds[-6:]]
     return f"{len(rounds)} results; the last:\n  " + "\n  ".join(lines)
-
-
-def main(
-    orders: Annotated[int, typer.Option(help="Orders at first; twice as many lines.")] = 100_000,
-    rate: Annotated[int, typer.Option(help="Changes a second.")] = 1_000,
-    warm_s: Annotated[float, typer.Option(help="Seconds that do not count.")] = 60.0,
-    seconds: Annotated[float, typer.Option(help="Seconds that count.")] = 60.0,
-    verify: Annotated[str, typer.Option(help="`changed`, `none`, or `both` in turn.")] = "both",
-    logs: Annotated[Logs, typer.Option(help="Whose logs the views read.")] = Logs.OWN,
-    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
-) -> None:
-    """Measure how soon changes are visible."""
-    told: dict[str, float] = {}
-    for how in ("changed", "none") if verify == "both" else (verify,):
-        say(f"--verify {how}")
-        found = measured(
-            orders=orders, rate=rate, warm_s=warm_s, seconds=seconds, verify=how, logs=logs
-        )
-        if verify == "both" and how == "none":
-            found = {f"unproved_{name.removeprefix('fresh_')}": v for name, v in found.items()}
-        told |= found
-    asked = {"orders": orders, "rate": rate, "verify": verify, "logs": logs.value}
-    line = json.dumps({**told, **asked, **about()})
-    if out is not None:
-        out.write_text(line + "\n", encoding="utf-8")
-    print(line)
-
-
-if __name__ == "__main__":
-    typer.run(main)

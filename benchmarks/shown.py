@@ -79,7 +79,7 @@ class Reader:
     def delays(
         self, commits: Mapping[int, tuple[int, float]], since: float, until: float
     ) -> list[float]:
-        """Return how long each probe took that was committed between two moments."""
+        """Return the delay from commit to reader of each probe committed between two moments."""
         return [
             self.seen[stamp] - at
             for stamp, (_, at) in commits.items()

@@ -1,15 +1,18 @@
 """A relation that DuckDB reads as a side of a comparison: files of Parquet, a database file.
 
 DuckDB computes the digests as PostgreSQL does. It works in a scratch folder, with little memory,
-and reaches nothing but what it is told to read.
+and reaches nothing but the folder of the copy.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from changelog.compare.duckdb_texts import (
@@ -30,14 +33,11 @@ if TYPE_CHECKING:
     import duckdb
 
 MEMORY_LIMIT = "96MiB"
-_FETCHED = 5_000
 _PROBED = 1_000
+_GLOB = frozenset("*?[{")
 _TRIES = 3
 _PAUSE_S = 0.3
 _SETTINGS = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
     "preserve_insertion_order": "false",
     "memory_limit": MEMORY_LIMIT,
 }
@@ -46,15 +46,18 @@ _SETTINGS = {
 class DuckdbSide:
     """A relation of DuckDB's; `place` says where it is, `relation` is its SQL."""
 
-    def __init__(self, place: str) -> None:
-        """Open a database in memory with a scratch folder."""
-        import duckdb  # noqa: PLC0415 - an extra
+    def __init__(self, place: str, folder: Path) -> None:
+        """Open a database in memory that reaches a folder, and a scratch folder."""
+        from changelog.runtime.closed_database import (  # noqa: PLC0415 - an extra
+            closed_database,
+        )
 
         self.place = place
         self.relation = ""
         self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
-        settings: dict[str, Any] = {**_SETTINGS, "temp_directory": self._folder.name}
-        self.database: duckdb.DuckDBPyConnection = duckdb.connect(":memory:", config=settings)
+        self.database: duckdb.DuckDBPyConnection = closed_database(
+            {**_SETTINGS, "temp_directory": self._folder.name}, [folder]
+        )
         self.database.execute("SET TimeZone = 'UTC'")
         self.database.create_function(
             JSON_FUNCTION,
@@ -68,7 +71,7 @@ class DuckdbSide:
         """Hold open what is read; overridden where that keeps others out."""
         yield
 
-    def columns(self) -> Mapping[str, Native] | None:
+    def columns(self) -> Mapping[str, Native]:
         """Return the columns of the relation."""
         rows = self._fetched(f"DESCRIBE SELECT * FROM {self.relation}")
         return {name: native_of(kind) for name, kind, *_ in rows}
@@ -187,8 +190,11 @@ class ParquetSide(DuckdbSide):
 
         Raises ConfigurationError: there is none, or one is no Parquet.
         """
-        super().__init__(f"parquet:{pattern}")
-        self.relation = f"read_parquet({_literal(pattern)}, union_by_name = true)"
+        path = os.path.abspath(pattern)  # noqa: PTH100 - Path has no way to drop `..` of a pattern
+        fixed = Path(*takewhile(_GLOB.isdisjoint, Path(path).parts))
+        super().__init__(f"parquet:{pattern}", fixed if fixed.is_dir() else fixed.parent)
+        path += "/" * pattern.endswith("/")
+        self.relation = f"read_parquet({_literal(path)}, union_by_name = true)"
         _check(self, "look at the path; a pattern stands in quotes: 'parquet:/data/*.parquet'")
 
 
@@ -200,8 +206,9 @@ class DuckdbFileSide(DuckdbSide):
 
         Raises ConfigurationError: there is no file, or no table of this name.
         """
-        super().__init__(f"duckdb:{file}/{table}")
-        self._file = file
+        path = Path(file).absolute()
+        super().__init__(f"duckdb:{file}/{table}", path.parent)
+        self._file = str(path)
         parts = ".".join(quoted(part) for part in table.split("."))
         self.relation = f"copy.{parts}" if "." in table else f"copy.main.{parts}"
         _check(self, "duckdb:FILE/TABLE, or FILE/SCHEMA.TABLE")

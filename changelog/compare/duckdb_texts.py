@@ -53,8 +53,9 @@ _ERA = "replace(CAST({} AS VARCHAR), ' (BC)', ' BC')"
 def native_of(name: str) -> Native:
     """Return a type of DuckDB's.
 
-    >>> native_of("DECIMAL(10,2)[]").form
-    Form(kind=<Kind.NUMERIC: 'numeric'>, is_list=True)
+    >>> native = native_of("DECIMAL(10,2)[]")
+    >>> native.kind, native.is_list
+    (<Kind.NUMERIC: 'numeric'>, True)
     """
     element = name.removesuffix("[]")
     if name.startswith(("STRUCT(", "MAP(")):
@@ -78,8 +79,6 @@ def expression(form: Form, native: Native, column: str) -> str:
 
 def _plain(kind: Kind, native: Native, column: str) -> str:  # noqa: PLR0911 - the table
     own, text = native.kind, f"CAST({column} AS VARCHAR)"
-    if own is None:  # the loader has written canonical texts
-        return column
     if own in _TEXTS and kind not in _TEXTS:
         return _of_text(kind, text)
     match kind:
@@ -158,7 +157,7 @@ def _timestamp(native: Native, column: str) -> str:
 
 def member(form: Form, native: Native, canonical: str) -> str:
     """Return the SQL of a canonical text as a member of a row's text: quoted where need be."""
-    if form.is_list or form.kind in _QUOTED or native.kind is None or native.kind in _TEXTS:
+    if form.is_list or form.kind in _QUOTED or native.kind in _TEXTS:
         quoted = f"'\"' || replace(replace({canonical}, '\\', '\\\\'), '\"', '\"\"') || '\"'"
         needs = f"{canonical} = '' OR regexp_matches({canonical}, '[\\x09-\\x0d \"\\\\(),]')"
         return (

@@ -58,15 +58,10 @@ class Native:
     """The type of a column where it is stored."""
 
     name: str  # as its server writes it
-    kind: Kind | None  # None: each value brings its own type, as in JSON documents
+    kind: Kind
     is_list: bool = False
     zoned: bool = False  # of a moment: whether it has a time zone
     cast: str = ""  # the type's name in a cast, where it differs from `name`
-
-    @property
-    def form(self) -> Form | None:
-        """Return the form of its values, or None if each brings its own."""
-        return None if self.kind is None else Form(self.kind, self.is_list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +80,6 @@ _MOMENTS = {Kind.DATE, Kind.TIMESTAMP}
 
 def pair(source: Native, target: Native) -> Pair | None:
     """Return the form in which two columns are compared; None if there is none."""
-    if source.kind is None or target.kind is None:
-        form = source.form or target.form
-        return None if form is None else Pair(form)
     if source.is_list or target.is_list:
         return _pair_lists(source, source.kind, target, target.kind)
     kind = _common(source.kind, target.kind)
@@ -127,8 +119,6 @@ def have_one_text(source: Native, target: Native) -> bool:
 
     A key is looked for by its text. A number that stands in a text has several: 1.5, 1.50, 15e-1.
     """
-    if target.kind is None or source.kind is None:
-        return True
     both = {source.kind, target.kind}
     if Kind.JSON in both:
         return False

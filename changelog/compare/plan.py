@@ -41,11 +41,6 @@ class Buckets:
         """How far apart the places of two neighbours are: a sample has not only neighbours."""
         return max(int(self.count * _GOLDEN), 1)
 
-    def has(self, bucket: int) -> bool:
-        """Tell whether a bucket is compared."""
-        place = (bucket * self.stride - self.first) % self.count
-        return not self.taken or place < self.taken
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -106,7 +101,7 @@ def parse_columns(text: str) -> dict[str, str]:
 
 def make_plan(
     source: Mapping[str, Native],
-    target: Mapping[str, Native] | None,
+    target: Mapping[str, Native],
     *,
     key: Sequence[str],
     columns: Mapping[str, str],
@@ -114,8 +109,8 @@ def make_plan(
 ) -> Plan:
     """Pair the columns.
 
-    `target` is None where each row has fields of its own. `columns` has the target's names by the
-    source's: these must be comparable, and no others are compared unless `*` is among them.
+    `columns` has the target's names by the source's: these must be comparable, and no others are
+    compared unless `*` is among them.
 
     Raises ConfigurationError: a column is missing or cannot be compared that must be.
     """
@@ -133,13 +128,13 @@ def make_plan(
                 f'the source has no column "{name}"', hint=f"it has {_listed(source)}"
             )
         other_name = columns.get(name, name)
-        other = _ANY if target is None else target.get(other_name)
+        other = target.get(other_name)
         if other is None:
             reason = f'the target has no "{other_name}"'
             if must:
                 raise ConfigurationError(
                     f'column "{name}" cannot be compared: {reason}',
-                    hint=f"--columns {name}=NAME; the target has {_listed(target or {})}",
+                    hint=f"--columns {name}=NAME; the target has {_listed(target)}",
                 )
             reasons[name] = reason
             continue
@@ -169,9 +164,6 @@ def make_plan(
         )
     values = tuple(column for name, column in pairs.items() if name not in key)
     return Plan(tuple(pairs[name] for name in key), values, buckets, reasons, tuple(notes))
-
-
-_ANY = Native("JSON", None)
 
 
 def _listed(names: Mapping[str, object]) -> str:

@@ -34,7 +34,6 @@ def expression(form: Form, native: Native, column: sql.Composable, version: int)
         return _list(form.kind, native, column, version)
     if native.is_list or form.is_list:
         return column
-    assert native.kind is not None  # noqa: S101 - a column of PostgreSQL has a type
     return sql.SQL(_plain(form.kind, native.kind, native, version)).format(column)
 
 
@@ -67,7 +66,6 @@ def _plain(kind: Kind, own: Kind, native: Native, version: int) -> str:  # noqa:
 
 def _list(kind: Kind, native: Native, column: sql.Composable, version: int) -> sql.Composable:
     item = sql.Identifier("item")
-    assert native.kind is not None  # noqa: S101 - a column of PostgreSQL has a type
     element = sql.SQL(_plain(kind, native.kind, native, version)).format(item)
     # `unnest` in a FROM clause would part composite elements into their columns.
     return sql.SQL(

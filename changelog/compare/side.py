@@ -36,8 +36,8 @@ class Side(Protocol):
     place: str
     """Where it is, without any password."""
 
-    def columns(self) -> Mapping[str, Native] | None:
-        """Return its columns, or None if each row has fields of its own.
+    def columns(self) -> Mapping[str, Native]:
+        """Return its columns.
 
         Raises ChangelogError: it cannot be read.
         """

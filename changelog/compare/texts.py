@@ -14,7 +14,7 @@ import math
 import re
 import struct
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
@@ -263,53 +263,6 @@ def _time(text: str) -> str:
     hour, minute, second, fraction = parts.groups()
     fraction = (fraction or "").rstrip("0")
     return f"{hour}:{minute}:{second or '00'}{'.' if fraction else ''}{fraction}"
-
-
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - what is counted from it has no zone either
-
-
-def text_of(form: Form, value: Any) -> str | None:  # noqa: ANN401 - of JSON or Avro
-    """Return the canonical text of a value of a document or record; None for null.
-
-    Whole numbers stand for days in a date; decimals, floats and texts for what they say.
-    """
-    if value is None:
-        return None
-    if form.is_list and isinstance(value, list | tuple):
-        texts = [text_of(Form(form.kind), element) for element in value]
-        return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
-    if form.is_list:
-        return value if isinstance(value, str) else json.dumps(value, default=str)
-    if form.kind is Kind.JSON:
-        return jsonb_text(value) if isinstance(value, str) else _as_jsonb(value)
-    return normal(form, _scalar(form.kind, value))
-
-
-def _scalar(kind: Kind, value: Any) -> str:  # noqa: ANN401, PLR0911 - one for each
-    if isinstance(value, str):
-        return RAW + value if kind in {*_FLOATS, Kind.BYTES} else value
-    match value:
-        case bool():
-            return "t" if value else "f"
-        case float() if kind in _FLOATS:
-            return float_text(kind, value)
-        case Decimal() | int() if kind in _FLOATS:
-            return _float_of_text(kind, RAW + str(value))
-        case int() if kind is Kind.DATE:
-            return (_EPOCH + timedelta(days=value)).date().isoformat()
-        case float():
-            return repr(value)
-        case bytes():
-            return value.hex()
-        case datetime():
-            moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-            return moment.isoformat(" ")
-        case date() | time():
-            return value.isoformat()
-        case dict() | list():
-            return json_text(value)
-        case _:
-            return str(value)
 
 
 def shown(form: Form, text: str | None) -> str | None:

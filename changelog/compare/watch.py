@@ -11,8 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from changelog.compare.forms import Kind
-from changelog.compare.plan import Column, Plan
+from changelog.compare.plan import Plan
 from changelog.compare.side import Key, Row
 from changelog.compare.texts import normal, row_text
 
@@ -65,16 +64,7 @@ class Outcome:
 def normal_row(plan: Plan, row: Row) -> tuple[str | None, ...]:
     """Return a row's texts, one for all that mean the same value."""
     columns = zip(plan.columns, (*row.key, *row.texts), strict=True)
-    return tuple(_normal(column, text) for column, text in columns)
-
-
-def _normal(column: Column, text: str | None) -> str | None:
-    if text is None:
-        return None
-    value = normal(column.form, text)
-    # A document has one null for both of PostgreSQL's.
-    is_document = column.target_native.kind is None and column.form.kind is Kind.JSON
-    return None if is_document and value == "null" else value
+    return tuple(None if text is None else normal(column.form, text) for column, text in columns)
 
 
 def _states(plan: Plan, rows: Iterable[Row]) -> dict[Key, tuple[State, tuple[str, ...]]]:

@@ -190,7 +190,7 @@ def test_planted_defects_are_all_found_and_nothing_else(source, copy):
 
 
 def test_equal_values_in_other_texts_are_equal(source, copy):
-    """What PostgreSQL takes for equal: a numeric's scale, JSON's order and blanks."""
+    """PostgreSQL ignores the scale of a numeric, and the order and blanks of JSON."""
     rows = deepcopy(ROWS)
     for row in rows:
         if row["big"] == "0.10":

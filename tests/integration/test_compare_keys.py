@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -127,3 +128,14 @@ def test_moments_of_nanoseconds_are_compared(dsn, execute, tmp_path):
         pq.write_table(pa.table({"k": pa.array([1, 2, 3], pa.int32()), "at": values}), path)
         report = compared(dsn, f"parquet:{path}")
         assert (report.verified, dict(report.not_compared)) == (verified, {}), report.lines()
+
+
+def test_a_view_in_the_copy_reads_no_other_files(dsn, execute, tmp_path):
+    execute("CREATE TABLE own (k int PRIMARY KEY)")
+    (tmp_path / "copy").mkdir()
+    pq.write_table(pa.table({"k": pa.array([], pa.int32())}), tmp_path / "elsewhere.parquet")
+    file = tmp_path / "copy" / "shop.duckdb"
+    with duckdb.connect(str(file)) as database:
+        database.execute(f"CREATE VIEW own AS FROM read_parquet('{tmp_path}/elsewhere.parquet')")
+    with pytest.raises(ConfigurationError, match="disabled by configuration"):
+        compared(dsn, f"duckdb:{file}/own")

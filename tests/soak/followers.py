@@ -26,7 +26,7 @@ END_S = 180.0
 WAIT_S = 300.0
 LOOK_S = 3.0
 FIRST_LIFE_S = 150.0
-"""What the first life gets at least: it builds the views, which needs Spark."""
+"""The first follower runs at least this long: it builds the views, which needs Spark."""
 MOMENTS = ("within postgres", "before postgres", "behind postgres", "verify", "publish")
 
 
@@ -116,7 +116,7 @@ class Followers(Part):
             self._live()
 
     def end(self):
-        """Let a last follower come to the end of the log, and judge what it shows."""
+        """Run a last follower to the end of the log, and compare the rows that it serves."""
         life = self._begin()
         try:
             for view in VIEWS:
@@ -251,7 +251,7 @@ class FollowedJudge:
         return next((row.lsn for row in history if row.generation == generation and row.lsn), None)
 
     def _differences(self, cursor, view, lsn, rows):
-        """Return how the rows differ from each state that the source may have had; else nothing.
+        """Return the differences from the nearest state of the source; empty if they equal one.
 
         Of a view over several lanes the lanes are told apart by the rows' own column.
         """

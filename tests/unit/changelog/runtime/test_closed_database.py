@@ -10,7 +10,6 @@ from changelog.runtime.closed_database import closed_database
 ROOT = Path(__file__).parents[4]
 OWN = {
     "changelog/runtime/closed_database.py",
-    "changelog/compare/duckdb_side.py",  # reads the user's copy, by statements of ours alone
     "changelog/publish/duckdb.py",  # the user's file, shut as soon as it is open
     "replay/api/frames.py",  # for the user's own program: no SQL of others runs there
 }
