@@ -154,13 +154,13 @@ def load_project(
     _take_source(raw, given_values, must=bool(needs) and one_source)
     variables = _take_variables(raw, given_values)
     for name, value in given_values.items():
-        _set(raw, name, value)
+        _set(raw, name, _plain(_resolved(value, root, "the command line")))
     parts = [  # a setting of names may have others from the file
         part
         for name, value in given_values.items()
         for part in ([f"{name}.{key}" for key in value] if isinstance(value, dict) else [name])
     ]
-    sections = validated(_resolved(raw, root), {*variables} - {*given_values}, parts)
+    sections = validated(_resolved(raw, root, FILE_NAME), {*variables} - {*given_values}, parts)
     postgres, kafka = _of(Postgres, sections), _of(Kafka, sections)
     registry, capture = _of(Registry, sections), _of(CaptureSettings, sections)
     if capture.output_format is Output.JSON:
@@ -493,39 +493,41 @@ def _plain(value: object) -> object:
             return value
 
 
-def _resolved(value: Any, root: Path) -> Any:  # noqa: ANN401 - TOML is any nesting of values
+def _resolved(value: Any, root: Path, named_by: str) -> Any:  # noqa: ANN401 - TOML is any nesting of values
     match value:
         case _Plain():
             return str(value)
         case str():
-            return resolved(value, root)
+            return resolved(value, root, named_by=named_by)
         case dict():
-            return {name: _resolved(item, root) for name, item in value.items()}
+            return {name: _resolved(item, root, named_by) for name, item in value.items()}
         case list():
-            return [_resolved(item, root) for item in value]
+            return [_resolved(item, root, named_by) for item in value]
         case _:
             return value
 
 
-def resolved(text: str, root: Path) -> str:
-    """Return a text of the command line with the values of its `${NAME}` and `${file:PATH}`.
+def resolved(text: str, root: Path, *, named_by: str) -> str:
+    """Return a text with the values of its `${NAME}` and `${file:PATH}`.
+
+    `named_by` is the option or file that the text is from, for messages.
 
     Raises ConfigurationError: there is no such variable or file.
     """
-    return _REFERENCE.sub(_reader(root), text)
+    return _REFERENCE.sub(_reader(root, named_by), text)
 
 
-def _reader(root: Path) -> Callable[[re.Match[str]], str]:
+def _reader(root: Path, named_by: str) -> Callable[[re.Match[str]], str]:
     def read(match: re.Match[str]) -> str:
         name = match["name"]
         if match["file"]:
             path = root / name
             if not os.path.lexists(path):
-                raise ConfigurationError(f"{FILE_NAME} names the file {path}, which is missing")
+                raise ConfigurationError(f"{named_by} names the file {path}, which is missing")
             return _text(path).partition("\n")[0].strip()
         if name not in os.environ:
             raise ConfigurationError(
-                f"{FILE_NAME} names the environment variable {name}, which is not set",
+                f"{named_by} names the environment variable {name}, which is not set",
                 hint=f"export {name}=…",
             )
         return os.environ[name]

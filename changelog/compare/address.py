@@ -1,4 +1,4 @@
-"""Addresses of targets, `kind:place`, and of tables in a connection string. Pure."""
+"""Addresses of targets, `kind:place`, and tables named in a connection string. Pure."""
 
 from __future__ import annotations
 
@@ -19,38 +19,40 @@ _WORDS = re.compile(r"(.*\bdbname=[^\s/]+)/(\S+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class TargetAddress:
     """A target's kind and place."""
 
     kind: str
     place: str
 
 
-def parse_target(text: str) -> Address:
-    """Return the parts of a target.
+def parse_target(text: str) -> TargetAddress:
+    """Return the kind and place of a target.
 
-    Raises ConfigurationError: it is none of the kinds that are known; nothing of it is quoted.
+    Raises ConfigurationError: its kind is unknown; the text may hold a password, so it is not
+    quoted.
 
     >>> parse_target("parquet:/data/*.parquet")
     Address(kind='parquet', place='/data/*.parquet')
     """
     if text.startswith(("postgresql://", "postgres://")):
-        return Address("postgres", text)
+        return TargetAddress("postgres", text)
     kind, colon, place = text.partition(":")
     if kind not in KINDS or not colon or not place:
         raise ConfigurationError(
-            "--target names no copy that can be compared", hint="; ".join(KINDS.values())
+            "--target is none of the kinds of copies that can be compared",
+            hint="; ".join(KINDS.values()),
         )
-    return Address(kind, place)
+    return TargetAddress(kind, place)
 
 
 def is_dsn(text: str) -> bool:
-    """Tell whether a text is a connection string, and no name of a source."""
+    """Return whether a text is a connection string, not the name of a source."""
     return "://" in text or "=" in text
 
 
 def split_table(dsn: str) -> tuple[str, str]:
-    """Return a connection string, and the table after its database, empty if there is none.
+    """Split the table off a connection string; the table is empty if the string names none.
 
     >>> split_table("postgresql://me@db:5432/shop/public.orders?sslmode=require")
     ('postgresql://me@db:5432/shop?sslmode=require', 'public.orders')

@@ -1,4 +1,4 @@
-"""`changelog verify --target`: from options to a report and an exit code."""
+"""`changelog verify --target`: compares a copy, prints the report and chooses the exit code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from changelog.compare.address import Address, is_dsn, parse_target, split_table
-from changelog.compare.compare import Request, compare
+from changelog.compare.address import TargetAddress, is_dsn, parse_target, split_table
+from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
-from changelog.compare.postgres import PostgresSide, Relation
+from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.compare.side import Side
 from changelog.config import SOURCE, load_project, resolved
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
@@ -32,13 +32,14 @@ def verify_copy(
 ) -> None:
     """Compare one copy with PostgreSQL and print the report.
 
-    Raises RefutedError: they differ; VerdictError: keys changed until the end, so nothing is said
-    of them; ConfigurationError: an option is wrong, or a side refuses.
+    Raises RefutedError: they differ; VerdictError: they could not be compared because of writes
+    that did not stop, or the sample was empty; ConfigurationError: an option is wrong, or a side
+    refuses; SourceError, SinkError: a side cannot be read.
     """
     address = parse_target(options.target)
     dsn, table = _source(given_settings, project)
     relation = _relation(options, tables, table)
-    request = Request(
+    request = CompareRequest(
         key=tuple(filter(None, (name.strip() for name in options.key.split(",")))),
         columns=parse_columns(options.columns),
         settle_s=options.settle,
@@ -58,42 +59,49 @@ def verify_copy(
         least = "at least " if report.is_at_least else ""
         raise RefutedError(
             f"{report.target} differs from its source in {least}{report.mismatches:,} keys",
-            hint="the copy lags further than --settle, or whatever fills it has lost changes",
+            hint="the copy lags more than --settle, or the program that fills it has lost changes",
         )
     if report.is_empty_sample:
         raise VerdictError(
-            f"the sample took no row of {report.target}, and nothing is said of it",
-            hint="a larger --sample",
+            f"the sample has no row of {report.target}, so nothing was compared",
+            hint="take a larger --sample",
         )
     if report.verified is None:
         raise VerdictError(
-            f"{len(report.open):,} keys of {report.target} changed until the end, and nothing is "
-            "said of them",
-            hint="a longer --settle, or when there is less writing",
+            f"{len(report.open):,} keys of {report.target} kept changing, so they could not be "
+            "compared",
+            hint="take a longer --settle, or run it when less is being written",
         )
 
 
 def _source(given_settings: Mapping[str, Any], project: Path) -> tuple[str, str]:
-    """Return the connection string of the source, and the table that it names, if any."""
+    """Return the connection string of the source, and the table that it names, if any.
+
+    `--source` is a connection string, possibly in a variable, or the name of one of the project's
+    sources, whose connection string is in its settings.
+    """
     text = given_settings.get(_SOURCE) or ""
+    if not is_dsn(text):
+        text = resolved(text, project.resolve(), named_by="--source")
     if is_dsn(text):
-        return split_table(resolved(libpq_uri(text), project.resolve()))
+        return split_table(resolved(libpq_uri(text), project.resolve(), named_by="--source"))
     settings = load_project(project, overrides=given_settings, needs=[SOURCE])
     return split_table(settings.postgres)
 
 
-def _relation(options: CopyOptions, tables: Sequence[str], table: str) -> Relation:
+def _relation(options: CopyOptions, tables: Sequence[str], table: str) -> ComparedRelation:
     names = [*tables, *([table] if table else [])]
     if options.query:
         if names:
-            raise ConfigurationError("a table and a --query are named", hint="take one of them")
-        return Relation(query=_text(options.query))
+            raise ConfigurationError("both a table and --query are given", hint="give only one")
+        return ComparedRelation(query=_text(options.query))
     if len(names) != 1:
         raise ConfigurationError(
             "no table of the source is named" if not names else "several tables are named",
-            hint="changelog verify TABLE --source DSN --target …; or DSN/TABLE, or --query",
+            hint="changelog verify TABLE --source DSN --target …; or --source DSN/TABLE, or "
+            "--query",
         )
-    return Relation(table=names[0])
+    return ComparedRelation(table=names[0])
 
 
 def _text(query: str) -> str:
@@ -106,19 +114,20 @@ def _text(query: str) -> str:
         raise ConfigurationError(f"--query cannot be read: {error}") from None
 
 
-def open_target(address: Address, source_table: str, project: Path) -> Side:
-    """Open a copy; a table of another database has the source's name unless it is said.
+def open_target(address: TargetAddress, source_table: str, project: Path) -> Side:
+    """Open a copy; if its address names no table, the table has the source's name.
 
-    Raises ConfigurationError: there is none, it may not be read, or its address is wrong.
+    Raises ConfigurationError: there is no such copy, it may not be read, or its address is wrong;
+    LockedCopyError: another process is writing the DuckDB file.
     """
-    place = resolved(address.place, project.resolve())
+    place = resolved(address.place, project.resolve(), named_by="--target")
     match address.kind:
         case "postgres":
             dsn, table = split_table(place)
             name = table or source_table
             if not name:
                 raise ConfigurationError("the target names no table", hint="postgres:DSN/TABLE")
-            return PostgresSide(dsn, Relation(table=name), of="target")
+            return PostgresSide(dsn, ComparedRelation(table=name), of="target")
         case "duckdb":
             file, _, name = place.rpartition("/")
             if not file or Path(place).is_file():

@@ -1,4 +1,4 @@
-"""One comparison: digests of both sides, rows of buckets that differ, and the watch over them."""
+"""One comparison: digests of both sides, rows of differing buckets, and a watch over their keys."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from changelog.compare.plan import Buckets, Plan, are_whole, bucket_count, make_plan
+from changelog.compare.plan import ComparePlan, KeyBuckets, are_whole, bucket_count, make_plan
 from changelog.compare.postgres import PostgresSide
 from changelog.compare.report import Report, difference_of, key_shown
 from changelog.compare.side import Digest, Key, Side
-from changelog.compare.watch import Lag, Outcome, Watch
+from changelog.compare.watch import KeyWatch, Lag, WatchOutcome
 
 _GROUP_ROWS = 50_000
-"""So many rows of differing buckets are looked into at a time: bounded memory."""
-_MOST_KEYS = 20_000
-_NOTHING = Digest(0, 0)
+"""Rows of differing buckets that are fetched at a time: this bounds the memory."""
+_NO_ROWS = Digest(0, 0)
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 PATIENCE_S = 60.0
-"""So long, or six times the lag bound, keys that keep changing are looked at."""
+"""How long keys that keep changing are looked at, or six times the lag bound if that is longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """The choices of a comparison."""
+class CompareRequest:
+    """The user's choices for a comparison."""
 
     key: Sequence[str] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)  # the target's by the source's
+    columns: Mapping[str, str] = field(default_factory=dict)  # names in the target by the source's
     settle_s: float = 10.0
     sample: float = 1.0
     most_shown: int = 20
@@ -39,7 +38,7 @@ class Request:
 def compare(
     source: PostgresSide,
     target: Side,
-    request: Request,
+    request: CompareRequest,
     *,
     tell: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
@@ -55,17 +54,17 @@ def compare(
     plan = _plan(source, target, request)
     for side in (source, target):
         side.bind(plan)
-    tell(f"digests of {len(plan.columns)} columns in {plan.buckets.count} buckets")
+    tell(f"comparing digests of {len(plan.columns)} columns in {plan.buckets.count} buckets")
     with ThreadPoolExecutor(1) as pool:
-        of_target = pool.submit(target.digests)
-        digests = source.digests(), of_target.result()
+        target_future = pool.submit(target.digests)
+        source_digests, target_digests = source.digests(), target_future.result()
     differing = sorted(
         bucket
-        for bucket in {*digests[0], *digests[1]}
-        if digests[0].get(bucket, _NOTHING) != digests[1].get(bucket, _NOTHING)
+        for bucket in {*source_digests, *target_digests}
+        if source_digests.get(bucket, _NO_ROWS) != target_digests.get(bucket, _NO_ROWS)
     )
     lag = Lag(request.settle_s, max(PATIENCE_S, 6 * request.settle_s))
-    watch = Watch(
+    watch = KeyWatch(
         plan,
         source.look,
         target.look,
@@ -76,20 +75,23 @@ def compare(
     )
     if differing:
         tell(f"{len(differing)} buckets differ: looking at their rows")
-    outcome, is_at_least = _settled(source, target, watch, _groups(differing, *digests))
-    standby = ("the source is a standby: its own lag counts too",) if source.is_standby() else ()
+    groups = _groups(differing, source_digests, target_digests)
+    outcome, is_at_least = _watch_groups(source, target, watch, groups)
+    standby_notes = (
+        ("the source is a standby: its own lag counts too",) if source.is_standby() else ()
+    )
     return Report(
         source=source.place,
         target=target.place,
-        source_rows=sum(digest.rows for digest in digests[0].values()),
-        target_rows=sum(digest.rows for digest in digests[1].values()),
+        source_rows=sum(digest.rows for digest in source_digests.values()),
+        target_rows=sum(digest.rows for digest in target_digests.values()),
         mismatches=len(outcome.mismatches),
         is_at_least=is_at_least,
         differences=tuple(difference_of(plan, differing_key) for differing_key in outcome.shown),
         open=tuple(key_shown(plan, key) for key in outcome.open),
         compared=tuple(column.name for column in plan.columns),
         not_compared=plan.not_compared,
-        notes=(*plan.notes, *standby),
+        notes=(*plan.notes, *standby_notes),
         settle_s=request.settle_s,
         sample=request.sample,
         looks=outcome.looks,
@@ -97,10 +99,10 @@ def compare(
     )
 
 
-def _plan(source: PostgresSide, target: Side, request: Request) -> Plan:
+def _plan(source: PostgresSide, target: Side, request: CompareRequest) -> ComparePlan:
     count = bucket_count(source.estimate())
-    taken = 0 if request.sample == 1 else max(round(count * request.sample), 1)
-    buckets = Buckets(count, by_value=False, first=random.randrange(count), taken=taken)  # noqa: S311
+    sampled = 0 if request.sample == 1 else max(round(count * request.sample), 1)
+    buckets = KeyBuckets(count, by_value=False, first=random.randrange(count), sampled=sampled)  # noqa: S311
     plan = make_plan(
         source.columns(),
         target.columns(),
@@ -114,24 +116,27 @@ def _plan(source: PostgresSide, target: Side, request: Request) -> Plan:
 def _groups(
     differing: Sequence[int], source: Mapping[int, Digest], target: Mapping[int, Digest]
 ) -> Iterator[list[int]]:
-    """Share differing buckets out to groups of which the rows fit in memory."""
+    """Split differing buckets into groups whose rows fit in memory."""
     group: list[int] = []
     rows = 0
     for bucket in differing:
-        of_bucket = source.get(bucket, _NOTHING).rows + target.get(bucket, _NOTHING).rows
-        if group and rows + of_bucket > _GROUP_ROWS:
+        bucket_rows = source.get(bucket, _NO_ROWS).rows + target.get(bucket, _NO_ROWS).rows
+        if group and rows + bucket_rows > _GROUP_ROWS:
             yield group
             group, rows = [], 0
         group.append(bucket)
-        rows += of_bucket
+        rows += bucket_rows
     if group:
         yield group
 
 
-def _settled(
-    source: Side, target: Side, watch: Watch, groups: Iterator[list[int]]
-) -> tuple[Outcome, bool]:
-    """Watch the keys of each group, to the first group with mismatches; tells if more are left."""
+def _watch_groups(
+    source: Side, target: Side, watch: KeyWatch, groups: Iterator[list[int]]
+) -> tuple[WatchOutcome, bool]:
+    """Watch the keys of each group, up to the first group with mismatches.
+
+    Returns the outcome, and whether groups remain after that one.
+    """
     mismatches: list[Key] = []
     opened: list[Key] = []
     looks = 0
@@ -142,13 +147,13 @@ def _settled(
         mismatches += outcome.mismatches
         opened += outcome.open
         if mismatches:
-            more = next(groups, None) is not None
-            return Outcome(tuple(mismatches), tuple(opened), outcome.shown, looks), more
-    return Outcome((), tuple(opened), (), looks), False
+            has_more = next(groups, None) is not None
+            return WatchOutcome(tuple(mismatches), tuple(opened), outcome.shown, looks), has_more
+    return WatchOutcome((), tuple(opened), (), looks), False
 
 
 def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[Key]:
-    """Return the keys whose rows have other digests on both sides."""
+    """Return the keys whose rows have different digests on the two sides."""
     counts: Counter[tuple[Key, int]] = Counter()
     for row in target.rows(buckets):
         counts[row] += 1
@@ -158,7 +163,7 @@ def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[
 
 
 def _order(key: Key) -> list[tuple[bool, int, str]]:
-    """Return the place of a key in a list: numbers by their value, nulls first."""
+    """Return the sort key of a key: numbers by value, nulls first."""
     return [
         (text is not None, int(text) if text and _WHOLE.fullmatch(text) else 0, text or "")
         for text in key

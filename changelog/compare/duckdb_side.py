@@ -1,16 +1,19 @@
-"""A relation that DuckDB reads as a side of a comparison: files of Parquet, a database file.
+"""Parquet files or a table of a DuckDB file, read by DuckDB as a side of a comparison.
 
-DuckDB computes the digests as PostgreSQL does. It works in a scratch folder, with little memory,
-and reaches nothing but the folder of the copy.
+DuckDB computes the digests as PostgreSQL does. It uses a scratch folder and little memory, and can
+reach no files outside the folder of the copy.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from glob import iglob
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +26,11 @@ from changelog.compare.duckdb_texts import (
     quoted,
     row,
 )
-from changelog.compare.forms import Form, Kind, Native
-from changelog.compare.plan import Column, Plan
-from changelog.compare.side import SUM_BITS, Digest, Key, Row
+from changelog.compare.forms import CompareForm, Native, TypeFamily
+from changelog.compare.plan import ComparedColumn, ComparePlan
+from changelog.compare.side import SUM_BITS, Digest, Key, SideRow
 from changelog.compare.texts import jsonb_text, row_text
-from changelog.contract.base.errors import ConfigurationError, SinkError
+from changelog.contract.base.errors import ConfigurationError, SinkError, VerdictError
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,25 +38,36 @@ if TYPE_CHECKING:
 MEMORY_LIMIT = "96MiB"
 _PROBED = 1_000
 _GLOB = frozenset("*?[{")
-_TRIES = 3
-_PAUSE_S = 0.3
+_PAUSES_S = (0.3, 0.6, 1.2, 2.4)
+"""Waits after failed attempts to read a copy whose file is locked or being overwritten."""
+_RECENT_S = 10.0
+"""A file that was written so recently may still be incomplete."""
+_LOCKED = "Could not set lock on file"
+_LOCKED_BY = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 _SETTINGS = {
     "preserve_insertion_order": "false",
     "memory_limit": MEMORY_LIMIT,
 }
+Files = dict[str, tuple[int, int, int]]
+"""The inode, size and time of change of each file by its path: other ones after each write."""
 
 
-class DuckdbSide:
-    """A relation of DuckDB's; `place` says where it is, `relation` is its SQL."""
+class LockedCopyError(SinkError):
+    """Another process has a DuckDB file open for writing, so that nobody else can read it."""
+
+
+class DuckdbSide(ABC):
+    """A relation that DuckDB reads: `place` is its address for messages, `relation` its SQL."""
 
     def __init__(self, place: str, folder: Path) -> None:
-        """Open a database in memory that reaches a folder, and a scratch folder."""
+        """Open a database in memory that can reach `folder` and a scratch folder of its own."""
         from changelog.runtime.closed_database import (  # noqa: PLC0415 - an extra
             closed_database,
         )
 
         self.place = place
         self.relation = ""
+        self._was_read = False
         self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
         self.database: duckdb.DuckDBPyConnection = closed_database(
             {**_SETTINGS, "temp_directory": self._folder.name}, [folder]
@@ -68,15 +82,28 @@ class DuckdbSide:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold open what is read; overridden where that keeps others out."""
+        """Open the relation for one statement; overridden where an open file locks others out."""
         yield
+
+    def files(self) -> Files:
+        """Return the state of the files of the relation."""
+        states = {}
+        for path in self._paths():
+            with suppress(OSError):  # it was removed just now
+                stat = os.stat(path)  # noqa: PTH116 - the pattern gives texts
+                states[path] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return states
+
+    @abstractmethod
+    def _paths(self) -> Iterable[str]:
+        """Return the paths of the relation's files."""
 
     def columns(self) -> Mapping[str, Native]:
         """Return the columns of the relation."""
         rows = self._fetched(f"DESCRIBE SELECT * FROM {self.relation}")
         return {name: native_of(kind) for name, kind, *_ in rows}
 
-    def bind(self, plan: Plan) -> None:
+    def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""
         self._plan = plan
         self._members = [self._member(column, f"c{n}") for n, column in enumerate(plan.columns)]
@@ -88,14 +115,17 @@ class DuckdbSide:
         self._key_row = row(self._members[: len(key)])
         self._digest = f"CAST('0x' || md5({row(self._members)})[1:16] AS UBIGINT)"
 
-    def _expression(self, column: Column) -> str:
+    def _expression(self, column: ComparedColumn) -> str:
         """Return the SQL of a column's canonical text.
 
-        JSON that stands there as PostgreSQL writes it, by the first rows, is not written again:
-        that takes most of the time. Other texts then differ, and are compared by value.
+        Rewriting JSON takes most of the time, so it is left as it is where the first rows have it
+        as PostgreSQL writes it. Rows that have it otherwise then differ, and are compared by value.
         """
         name = quoted(column.target)
-        if column.form == Form(Kind.JSON) and column.target_native.name in {"VARCHAR", "JSON"}:
+        if column.form == CompareForm(TypeFamily.JSON) and column.target_native.name in {
+            "VARCHAR",
+            "JSON",
+        }:
             first = self._fetched(
                 f"SELECT CAST({name} AS VARCHAR) FROM {self.relation}"
                 f" WHERE {name} IS NOT NULL LIMIT {_PROBED}"
@@ -105,7 +135,7 @@ class DuckdbSide:
         return expression(column.form, column.target_native, name)
 
     @staticmethod
-    def _member(column: Column, text: str) -> str:
+    def _member(column: ComparedColumn, text: str) -> str:
         return member(column.form, column.target_native, text)
 
     def _bucket(self) -> str:
@@ -120,15 +150,15 @@ class DuckdbSide:
         return mixed
 
     def _of_texts(self) -> str:
-        """Return the SQL of the rows as canonical texts, of the sample alone."""
+        """Return the SQL of the sampled rows as canonical texts."""
         buckets = self._plan.buckets
         rows = f"SELECT {self._canonical} FROM {self.relation}"
-        if not buckets.taken:
+        if not buckets.sampled:
             return rows
-        # A remainder has the sign of its number in SQL.
+        # In SQL a remainder has the sign of the dividend.
         place = f"({self._bucket()} * {buckets.stride} - {buckets.first}) % {buckets.count}"
-        is_taken = f"({place} + {buckets.count}) % {buckets.count} < {buckets.taken}"
-        return f"SELECT * FROM ({rows}) WHERE {is_taken}"
+        is_sampled = f"({place} + {buckets.count}) % {buckets.count} < {buckets.sampled}"
+        return f"SELECT * FROM ({rows}) WHERE {is_sampled}"
 
     def digests(self) -> dict[int, Digest]:
         """Return the digest of each bucket that has rows."""
@@ -149,7 +179,7 @@ class DuckdbSide:
         for digest, *texts in self._fetched(statement, [list(buckets)]):
             yield tuple(texts), digest
 
-    def look(self, keys: Sequence[Key]) -> list[Row]:
+    def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
         width = len(self._plan.key)
         listed = ", ".join(f"c{n}" for n in range(len(self._plan.columns)))
@@ -158,23 +188,67 @@ class DuckdbSide:
             f" WHERE {self._key_row} IN (SELECT unnest($1::VARCHAR[]))"
         )
         texts = self._fetched(statement, [[row_text(key) for key in keys]])
-        return [Row(tuple(row[:width]), tuple(row[width:])) for row in texts]
+        return [SideRow(tuple(row[:width]), tuple(row[width:])) for row in texts]
 
     def _fetched(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; files that are exchanged meanwhile are read again."""
+        """Return the rows of a query, tried again while the copy's files are being changed."""
         import duckdb  # noqa: PLC0415 - an extra
 
-        for tries in range(_TRIES):
+        tries = 0
+        while True:
+            files = self.files()
             try:
                 with self.opened():
-                    return self.database.execute(statement, list(values)).fetchall()
-            except duckdb.IOException as error:
-                if tries == _TRIES - 1:
-                    raise SinkError(f"{self.place} cannot be read: {_message(error)}") from error
-                time.sleep(_PAUSE_S)
+                    rows = self.database.execute(statement, list(values)).fetchall()
             except duckdb.Error as error:
-                raise SinkError(f"{self.place} cannot be read: {_message(error)}") from error
-        return []
+                failure = self._failure(error)
+                # A file that is locked at the first read most likely stays locked; one that was
+                # read before is opened by its writer only now and then.
+                if isinstance(failure, LockedCopyError) and not self._was_read:
+                    raise failure from error
+                time.sleep(_PAUSES_S[tries])
+                tries += 1
+                is_changing = self.files() != files
+                if is_changing and tries == len(_PAUSES_S):
+                    raise self._overwritten(tries) from error
+                if tries == len(_PAUSES_S) or not (is_changing or self._may_pass(failure, error)):
+                    raise failure from error
+            else:
+                self._was_read = True
+                return rows
+
+    def _overwritten(self, tries: int) -> VerdictError:
+        return VerdictError(
+            f"{self.place} was overwritten while it was read, {tries} times in a row, so it could "
+            "not be compared",
+            hint="write each file under another name and rename it when it is complete, or "
+            "compare when nothing is being written",
+        )
+
+    def _may_pass(self, failure: SinkError, cause: duckdb.Error) -> bool:
+        """Return whether a read that failed may succeed later, although no file has changed yet."""
+        import duckdb  # noqa: PLC0415 - an extra
+
+        if isinstance(failure, LockedCopyError):
+            return True
+        files = self.files()
+        if not files:
+            return self._was_read  # its writer may just have removed it
+        # The errors of half-written files; DuckDB has no type of its own for most of them.
+        if type(cause) not in {duckdb.Error, duckdb.IOException, duckdb.InvalidInputException}:
+            return False
+        return time.time() - max(changed_ns for *_, changed_ns in files.values()) / 1e9 < _RECENT_S
+
+    def _failure(self, error: duckdb.Error) -> SinkError:
+        if _LOCKED not in str(error):
+            return SinkError(f"{self.place} cannot be read: {_message(error)}")
+        holder = _LOCKED_BY.search(str(error))
+        program = f"process {holder[2]} ({holder[1]})" if holder else "another process"
+        return LockedCopyError(
+            f"{self.place} cannot be read: {program} has the file open for writing",
+            hint="close its connection to the file, or compare a copy of the file; DuckDB allows "
+            "either one process that writes or several that only read",
+        )
 
     def close(self) -> None:
         """Close the database and remove the scratch folder."""
@@ -186,25 +260,31 @@ class ParquetSide(DuckdbSide):
     """Files of Parquet, named by a path or a pattern."""
 
     def __init__(self, pattern: str) -> None:
-        """Look for the files.
+        """Check that the files can be read.
 
-        Raises ConfigurationError: there is none, or one is no Parquet.
+        Raises ConfigurationError: there are none, or one is not Parquet; VerdictError: one is being
+        overwritten.
         """
         path = os.path.abspath(pattern)  # noqa: PTH100 - Path has no way to drop `..` of a pattern
         fixed = Path(*takewhile(_GLOB.isdisjoint, Path(path).parts))
         super().__init__(f"parquet:{pattern}", fixed if fixed.is_dir() else fixed.parent)
         path += "/" * pattern.endswith("/")
+        self._pattern = path
         self.relation = f"read_parquet({_literal(path)}, union_by_name = true)"
-        _check(self, "look at the path; a pattern stands in quotes: 'parquet:/data/*.parquet'")
+        _check(self, "check the path; a pattern has to be quoted: 'parquet:/data/*.parquet'")
+
+    def _paths(self) -> Iterable[str]:
+        return iglob(self._pattern, recursive=True)  # noqa: PTH207 - the pattern is absolute
 
 
 class DuckdbFileSide(DuckdbSide):
     """A table or view of a DuckDB file, which is open only while it is read."""
 
     def __init__(self, file: str, table: str) -> None:
-        """Look for the table.
+        """Check that the table can be read.
 
-        Raises ConfigurationError: there is no file, or no table of this name.
+        Raises ConfigurationError: there is no such file or table; LockedCopyError: another process
+        has the file open for writing.
         """
         path = Path(file).absolute()
         super().__init__(f"duckdb:{file}/{table}", path.parent)
@@ -213,9 +293,12 @@ class DuckdbFileSide(DuckdbSide):
         self.relation = f"copy.{parts}" if "." in table else f"copy.main.{parts}"
         _check(self, "duckdb:FILE/TABLE, or FILE/SCHEMA.TABLE")
 
+    def _paths(self) -> Iterable[str]:
+        return [self._file]
+
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Attach the file, to read it only."""
+        """Attach the file read-only."""
         self.database.execute(f"ATTACH {_literal(self._file)} AS copy (READ_ONLY)")
         try:
             yield
@@ -226,6 +309,9 @@ class DuckdbFileSide(DuckdbSide):
 def _check(side: DuckdbSide, hint: str) -> None:
     try:
         side.columns()
+    except LockedCopyError:
+        side.close()
+        raise
     except SinkError as error:
         side.close()
         raise ConfigurationError(str(error.args[0]), hint=hint) from error

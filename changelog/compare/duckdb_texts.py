@@ -1,47 +1,47 @@
-"""SQL by which DuckDB writes canonical texts of values, as PostgreSQL writes them. Pure."""
+"""SQL with which DuckDB writes canonical texts of values, as PostgreSQL writes them. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from changelog.compare.forms import Form, Kind, Native
+from changelog.compare.forms import CompareForm, Native, TypeFamily
 from changelog.compare.texts import RAW
 
 JSON_FUNCTION = "canonical_json"
-"""Name of the function by which DuckDB writes JSON: this process's own."""
+"""Name of the SQL function that writes JSON: a function of this process, registered in DuckDB."""
 
 _INTEGERS = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
     *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
 }
 BIGINTS = _INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
-"""Types of whole numbers that a BIGINT can hold."""
+"""Integer types whose values all fit in a BIGINT."""
 _KINDS = {
-    **dict.fromkeys(_INTEGERS, Kind.INTEGER),
-    "FLOAT": Kind.REAL,
-    "DOUBLE": Kind.DOUBLE,
-    "VARCHAR": Kind.TEXT,
-    "JSON": Kind.JSON,
-    "BLOB": Kind.BYTES,
-    "UUID": Kind.UUID,
-    "BOOLEAN": Kind.BOOLEAN,
-    "DATE": Kind.DATE,
-    "TIME": Kind.TIME,
+    **dict.fromkeys(_INTEGERS, TypeFamily.INTEGER),
+    "FLOAT": TypeFamily.REAL,
+    "DOUBLE": TypeFamily.DOUBLE,
+    "VARCHAR": TypeFamily.TEXT,
+    "JSON": TypeFamily.JSON,
+    "BLOB": TypeFamily.BYTES,
+    "UUID": TypeFamily.UUID,
+    "BOOLEAN": TypeFamily.BOOLEAN,
+    "DATE": TypeFamily.DATE,
+    "TIME": TypeFamily.TIME,
     **dict.fromkeys(
         (
             *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
             *("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"),
         ),
-        Kind.TIMESTAMP,
+        TypeFamily.TIMESTAMP,
     ),
 }
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
-_TEXTS = {Kind.TEXT, Kind.PADDED, Kind.PLAIN}
-_FLOATS = {Kind.REAL: "FLOAT", Kind.DOUBLE: "DOUBLE"}
-_MARKED = {*_FLOATS, Kind.BYTES}
-_QUOTED = {*_TEXTS, Kind.BYTES, Kind.JSON, Kind.TIMESTAMP, Kind.DATE}
-_NAN = {Kind.REAL: "7fc00000", Kind.DOUBLE: "7ff8000000000000"}
+_TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
+_FLOATS = {TypeFamily.REAL: "FLOAT", TypeFamily.DOUBLE: "DOUBLE"}
+_MARKED = {*_FLOATS, TypeFamily.BYTES}
+_QUOTED = {*_TEXTS, TypeFamily.BYTES, TypeFamily.JSON, TypeFamily.TIMESTAMP, TypeFamily.DATE}
+_NAN = {TypeFamily.REAL: "7fc00000", TypeFamily.DOUBLE: "7ff8000000000000"}
 _NUMBER = "'[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?'"
 _MOMENT = (
     "'[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
@@ -51,7 +51,7 @@ _ERA = "replace(CAST({} AS VARCHAR), ' (BC)', ' BC')"
 
 
 def native_of(name: str) -> Native:
-    """Return a type of DuckDB's.
+    """Return the description of a DuckDB type by its name.
 
     >>> native = native_of("DECIMAL(10,2)[]")
     >>> native.kind, native.is_list
@@ -59,17 +59,17 @@ def native_of(name: str) -> Native:
     """
     element = name.removesuffix("[]")
     if name.startswith(("STRUCT(", "MAP(")):
-        return Native(name, Kind.JSON)
-    kind = Kind.NUMERIC if _DECIMAL.fullmatch(element) else _KINDS.get(element)
+        return Native(name, TypeFamily.JSON)
+    kind = TypeFamily.NUMERIC if _DECIMAL.fullmatch(element) else _KINDS.get(element)
     if element.startswith("ENUM(") and element.endswith(")"):
-        kind = Kind.TEXT
+        kind = TypeFamily.TEXT
     if kind is None:
-        return Native(name, Kind.OPAQUE)
+        return Native(name, TypeFamily.OPAQUE)
     zoned = element in {"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"}
     return Native(name, kind, is_list=element != name, zoned=zoned, cast=element)
 
 
-def expression(form: Form, native: Native, column: str) -> str:
+def expression(form: CompareForm, native: Native, column: str) -> str:
     """Return the SQL of a column's canonical text; null stays null."""
     if form.is_list and native.is_list:
         element = _plain(form.kind, native, "item")
@@ -77,60 +77,61 @@ def expression(form: Form, native: Native, column: str) -> str:
     return _plain(form.kind, native, column)
 
 
-def _plain(kind: Kind, native: Native, column: str) -> str:  # noqa: PLR0911 - the table
-    own, text = native.kind, f"CAST({column} AS VARCHAR)"
-    if own in _TEXTS and kind not in _TEXTS:
-        return _of_text(kind, text)
+def _plain(kind: TypeFamily, native: Native, column: str) -> str:  # noqa: PLR0911 - one per family
+    text = f"CAST({column} AS VARCHAR)"
+    if native.kind in _TEXTS and kind not in _TEXTS:
+        return _from_text(kind, text)
     match kind:
-        case Kind.TEXT | Kind.PLAIN if own not in _TEXTS:
-            return _plain(own, native, column)
-        case Kind.NUMERIC if own is Kind.NUMERIC:
+        case TypeFamily.TEXT | TypeFamily.PLAIN if native.kind not in _TEXTS:
+            return _plain(native.kind, native, column)
+        case TypeFamily.NUMERIC if native.kind is TypeFamily.NUMERIC:
             scale = _DECIMAL.fullmatch(native.cast)
             is_whole = scale is not None and scale[1] == "0"
             return text if is_whole else f"rtrim(rtrim({text}, '0'), '.')"
-        case Kind.REAL | Kind.DOUBLE:
-            value = column if own in _FLOATS else text
+        case TypeFamily.REAL | TypeFamily.DOUBLE:
+            value = column if native.kind in _FLOATS else text
             return _float(kind, f"CAST({value} AS {_FLOATS[kind]})")
-        case Kind.PADDED:
+        case TypeFamily.PADDED:
             return f"rtrim({text}, ' ')"
-        case Kind.BYTES:
+        case TypeFamily.BYTES:
             return f"lower(hex({column}))"
-        case Kind.BOOLEAN:
+        case TypeFamily.BOOLEAN:
             return f"CASE WHEN {column} THEN 't' WHEN NOT {column} THEN 'f' END"
-        case Kind.JSON:
+        case TypeFamily.JSON:
             is_text = native.cast == "JSON"
             return f"{JSON_FUNCTION}({text if is_text else f'CAST(to_json({column}) AS VARCHAR)'})"
-        case Kind.DATE:
+        case TypeFamily.DATE:
             return _ERA.format(column)
-        case Kind.TIMESTAMP:
+        case TypeFamily.TIMESTAMP:
             return _timestamp(native, column)
         case _:
             return text
 
 
-def _of_text(kind: Kind, text: str) -> str:  # noqa: PLR0911 - the table
+def _from_text(kind: TypeFamily, text: str) -> str:  # noqa: PLR0911 - one per family
+    """Return the SQL of the canonical text of a value that the copy stores as text."""
     match kind:
-        case Kind.NUMERIC | Kind.INTEGER:
+        case TypeFamily.NUMERIC | TypeFamily.INTEGER:
             trimmed = f"rtrim(rtrim({text}, '0'), '.')"
             plain = f"regexp_full_match({text}, '-?(0|[1-9][0-9]*)[.][0-9]+')"
             return f"CASE WHEN {plain} THEN {trimmed} ELSE {text} END"
-        case Kind.REAL | Kind.DOUBLE:
+        case TypeFamily.REAL | TypeFamily.DOUBLE:
             bits = _float(kind, f"TRY_CAST({text} AS {_FLOATS[kind]})")
             is_number = f"regexp_full_match({text}, {_NUMBER})"
             return f"CASE WHEN {is_number} THEN {bits} ELSE '{RAW}' || {text} END"
-        case Kind.BYTES:
+        case TypeFamily.BYTES:
             return f"'{RAW}' || {text}"
-        case Kind.UUID:
+        case TypeFamily.UUID:
             return f"lower({text})"
-        case Kind.BOOLEAN:
+        case TypeFamily.BOOLEAN:
             words = f"lower({text})"
             return (
                 f"CASE WHEN {words} IN ('t', 'true') THEN 't'"
                 f" WHEN {words} IN ('f', 'false') THEN 'f' ELSE {text} END"
             )
-        case Kind.JSON:
+        case TypeFamily.JSON:
             return f"{JSON_FUNCTION}({text})"
-        case Kind.TIMESTAMP:
+        case TypeFamily.TIMESTAMP:
             moment = _ERA.format(f"TRY_CAST({text} AS TIMESTAMP WITH TIME ZONE) AT TIME ZONE 'UTC'")
             is_moment = f"regexp_full_match({text}, {_MOMENT})"
             return f"CASE WHEN {is_moment} THEN coalesce({moment}, {text}) ELSE {text} END"
@@ -138,7 +139,7 @@ def _of_text(kind: Kind, text: str) -> str:  # noqa: PLR0911 - the table
             return text
 
 
-def _float(kind: Kind, value: str) -> str:
+def _float(kind: TypeFamily, value: str) -> str:
     bits = f"lower(hex(CAST(CAST({value} AS BIT) AS BLOB)))"
     return f"CASE WHEN isnan({value}) THEN '{_NAN[kind]}' ELSE {bits} END"
 
@@ -147,7 +148,7 @@ def _timestamp(native: Native, column: str) -> str:
     moment = f"CAST({column} AS TIMESTAMP{' WITH TIME ZONE' if native.zoned else ''})"
     micros = _ERA.format(f"{moment} AT TIME ZONE 'UTC'" if native.zoned else moment)
     if native.cast.endswith("_NS"):
-        # Digits that PostgreSQL has not are a difference, and not rounded.
+        # PostgreSQL has microseconds: further digits are kept, so that they show as a difference.
         return (
             f"CASE WHEN isfinite({moment}) AND epoch_ns({column}) % 1000 <> 0"
             f" THEN CAST({column} AS VARCHAR) ELSE {micros} END"
@@ -155,8 +156,8 @@ def _timestamp(native: Native, column: str) -> str:
     return micros
 
 
-def member(form: Form, native: Native, canonical: str) -> str:
-    """Return the SQL of a canonical text as a member of a row's text: quoted where need be."""
+def member(form: CompareForm, native: Native, canonical: str) -> str:
+    """Return the SQL of a canonical text as a member of a row's text, quoted where necessary."""
     if form.is_list or form.kind in _QUOTED or native.kind in _TEXTS:
         quoted = f"'\"' || replace(replace({canonical}, '\\', '\\\\'), '\"', '\"\"') || '\"'"
         needs = f"{canonical} = '' OR regexp_matches({canonical}, '[\\x09-\\x0d \"\\\\(),]')"
@@ -167,10 +168,10 @@ def member(form: Form, native: Native, canonical: str) -> str:
 
 
 def row(members: Sequence[str]) -> str:
-    """Return the SQL of the canonical text of a row, from its members' SQL."""
+    """Return the SQL of a row's canonical text, from the SQL of its members."""
     return "'(' || " + " || ',' || ".join(members) + " || ')'"
 
 
 def quoted(name: str) -> str:
-    """Return a name as an identifier."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

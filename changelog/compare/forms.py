@@ -1,19 +1,19 @@
-"""Types of columns on both sides, and the form in which two of them are compared. Pure.
+"""Types of columns on both sides, and the form in which two columns are compared. Pure.
 
 | source | target | compared as |
 |---|---|---|
-| whole numbers, `numeric` | whole numbers, decimals | their value: 1.0 is 1.00 |
-| the same | floats | the float that is nearest; a note says so |
-| `real`, `double precision` | floats, decimals | the bits: -0.0 is not 0.0; each NaN is the same |
-| `text`, `varchar`, enums, others | text | the bytes of UTF-8, nothing normalised |
-| `char(n)` | text | without blanks at the end, as PostgreSQL compares it |
+| integers, `numeric` | integers, decimals | their value: 1.0 equals 1.00 |
+| the same | floats | the nearest float; a note says so |
+| `real`, `double precision` | floats, decimals | the bits: -0.0 is not 0.0; all NaNs are equal |
+| `text`, `varchar`, enums, others | text | the UTF-8 bytes, nothing normalised |
+| `char(n)` | text | without trailing blanks, as PostgreSQL compares it |
 | `timestamp`, `timestamptz`, `date` | moments | microseconds in UTC |
-| `json`, `jsonb` | JSON, structures | the value: neither order nor blanks nor 1.0 for 1 matter |
+| `json`, `jsonb` | JSON, structures | the value: order, blanks and 1.0 for 1 do not matter |
 | `bytea`, `uuid`, `boolean`, `time` | the same | the value |
 | arrays of one dimension | lists | element by element |
-| any | text | the value that the text says |
+| any | text | the value that the text stands for |
 
-Null is apart from all of them, so from an empty text too.
+Null equals only null; in particular it differs from an empty text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class TypeFamily(Enum):
     """A family of types with one canonical text for each value."""
 
     INTEGER = "whole number"
@@ -38,16 +38,16 @@ class Kind(Enum):
     DATE = "date"
     TIME = "time"
     TIMESTAMP = "timestamp"
-    PLAIN = "PostgreSQL's text"  # of a type that has no family here, such as inet
-    OPAQUE = "no form"  # of a target's type that nothing is compared with
+    PLAIN = "PostgreSQL's text"  # for a type that has no family of its own, such as inet
+    OPAQUE = "no form"  # a type of the target that cannot be compared with anything
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CompareForm:
     """The form in which two columns are compared."""
 
-    kind: Kind
-    is_list: bool = False  # of values of the kind
+    kind: TypeFamily
+    is_list: bool = False  # whether each column is a list of such values
 
     def __str__(self) -> str:
         return f"list of {self.kind.value}" if self.is_list else self.kind.value
@@ -58,69 +58,76 @@ class Native:
     """The type of a column where it is stored."""
 
     name: str  # as its server writes it
-    kind: Kind
+    kind: TypeFamily
     is_list: bool = False
-    zoned: bool = False  # of a moment: whether it has a time zone
-    cast: str = ""  # the type's name in a cast, where it differs from `name`
+    zoned: bool = False  # whether a moment has a time zone
+    cast: str = ""  # for DuckDB: the name of the element's type of a list, else of the type
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two columns that can be compared: the form, and a limit of the comparison, if any."""
+    """The form in which two columns can be compared, and a limit of the comparison, if any."""
 
-    form: Form
+    form: CompareForm
     note: str = ""
 
 
-_NUMBERS = {Kind.INTEGER, Kind.NUMERIC}
-_FLOATS = {Kind.REAL, Kind.DOUBLE}
-_TEXTS = {Kind.TEXT, Kind.PADDED, Kind.PLAIN}
-_MOMENTS = {Kind.DATE, Kind.TIMESTAMP}
+_NUMBERS = {TypeFamily.INTEGER, TypeFamily.NUMERIC}
+_FLOATS = {TypeFamily.REAL, TypeFamily.DOUBLE}
+_TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
+_MOMENTS = {TypeFamily.DATE, TypeFamily.TIMESTAMP}
 
 
 def pair(source: Native, target: Native) -> Pair | None:
     """Return the form in which two columns are compared; None if there is none."""
     if source.is_list or target.is_list:
-        return _pair_lists(source, source.kind, target, target.kind)
+        return _pair_lists(source, target)
     kind = _common(source.kind, target.kind)
-    return None if kind is None else Pair(Form(kind), _note(source, target, kind))
+    return None if kind is None else Pair(CompareForm(kind), _note(source, target, kind))
 
 
-def _pair_lists(source: Native, own: Kind, target: Native, other: Kind) -> Pair | None:
+def _pair_lists(source: Native, target: Native) -> Pair | None:
     if source.is_list and target.is_list:
-        kind = _common(own, other)
-        return None if kind is None else Pair(Form(kind, is_list=True))
-    if source.is_list and other in _TEXTS:
-        return Pair(Form(Kind.PLAIN), "a list is compared with the text that PostgreSQL writes")
+        kind = _common(source.kind, target.kind)
+        return None if kind is None else Pair(CompareForm(kind, is_list=True))
+    if source.is_list and target.kind in _TEXTS:
+        return Pair(
+            CompareForm(TypeFamily.PLAIN), "a list is compared with the text that PostgreSQL writes"
+        )
     return None
 
 
-def _common(source: Kind, target: Kind) -> Kind | None:  # noqa: PLR0911 - the table
+def _common(source: TypeFamily, target: TypeFamily) -> TypeFamily | None:  # noqa: PLR0911 - one per rule
     both = {source, target}
-    if Kind.OPAQUE in both:
+    if TypeFamily.OPAQUE in both:
         return None
     if source is target:
         return source
     if both <= _NUMBERS:
-        return Kind.NUMERIC
+        return TypeFamily.NUMERIC
     if both <= _NUMBERS | _FLOATS:
-        return Kind.REAL if Kind.REAL in both and Kind.DOUBLE not in both else Kind.DOUBLE
+        return (
+            TypeFamily.REAL
+            if TypeFamily.REAL in both and TypeFamily.DOUBLE not in both
+            else TypeFamily.DOUBLE
+        )
     if both <= _TEXTS:
-        return Kind.PADDED if Kind.PADDED in both else Kind.TEXT
+        return TypeFamily.PADDED if TypeFamily.PADDED in both else TypeFamily.TEXT
     if both <= _MOMENTS:
-        return Kind.TIMESTAMP
+        return TypeFamily.TIMESTAMP
     if source in _TEXTS:
-        return Kind.TEXT
+        return TypeFamily.TEXT
     return source if target in _TEXTS else None
 
 
 def have_one_text(source: Native, target: Native) -> bool:
-    """Tell whether equal values of two columns are written alike on both sides, as keys must be.
+    """Return whether equal values of two columns have the same text, which keys need.
 
-    A key is looked for by its text. A number that stands in a text has several: 1.5, 1.50, 15e-1.
+    Rows are found by the text of their key, and a number stored as text has several texts: 1.5,
+    1.50, 15e-1.
     """
     both = {source.kind, target.kind}
-    if Kind.JSON in both:
+    if TypeFamily.JSON in both:
         return False
     if source.is_list or target.is_list:
         return source.is_list and target.is_list
@@ -130,14 +137,14 @@ def have_one_text(source: Native, target: Native) -> bool:
 
 
 _FAMILIES = (_NUMBERS | _FLOATS, _TEXTS, _MOMENTS)
-_PLAIN_AS_TEXT = {Kind.INTEGER, Kind.UUID, Kind.DATE}
+_PLAIN_AS_TEXT = {TypeFamily.INTEGER, TypeFamily.UUID, TypeFamily.DATE}
 
 
-def _note(source: Native, target: Native, kind: Kind) -> str:
+def _note(source: Native, target: Native, kind: TypeFamily) -> str:
     if kind in _FLOATS and not {source.kind, target.kind} <= _FLOATS:
-        return f"compared as {kind.value}: further digits cannot be seen"
-    if kind is Kind.TIMESTAMP and source.zoned is not target.zoned:
+        return f"compared as {kind.value}: digits beyond its precision are not compared"
+    if kind is TypeFamily.TIMESTAMP and source.zoned is not target.zoned:
         zoneless = target if source.zoned else source
-        if zoneless.kind is Kind.TIMESTAMP:
+        if zoneless.kind is TypeFamily.TIMESTAMP:
             return f"{zoneless.name} is read as UTC"
     return ""

@@ -15,7 +15,7 @@ _COPY = "Any copy of a table: --target"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
-    """Which copy is compared with PostgreSQL, and how."""
+    """Options that say which copy is compared with PostgreSQL, and how."""
 
     subjects: ClassVar[Mapping[str, str]] = {"target": _COPY}
     target: Annotated[
@@ -27,46 +27,51 @@ class CopyOptions:
         ),
     ] = ""
     query: Annotated[
-        str, typer.Option("--query", help="The copy is of this query, not of a table; @FILE.")
+        str,
+        typer.Option(
+            "--query", help="Compare the copy with this query, not with a table; @FILE reads it."
+        ),
     ] = ""
     key: Annotated[
-        str, typer.Option("--key", help="Columns that tell rows apart, a,b; the primary key.")
+        str,
+        typer.Option("--key", help="Columns that identify a row, a,b; by default the primary key."),
     ] = ""
     columns: Annotated[
         str,
         typer.Option(
             "--columns",
-            help="Only these, a,b=NAME where the copy calls one otherwise; * for all others.",
+            help="Compare only these: a,b=NAME if the copy has another name for one; * is all "
+            "others.",
         ),
     ] = ""
     sample: Annotated[
-        str, typer.Option("--sample", help="Only a part of the keys, by chance: 1%.")
+        str, typer.Option("--sample", help="Compare only a random part of the keys, such as 1%.")
     ] = ""
     rate: Annotated[
-        float, typer.Option("--rate", min=0, help="Most rows a second that the source reads.")
+        float, typer.Option("--rate", min=0, help="Most rows that the source reads a second.")
     ] = 0.0
     settle: Annotated[
         float,
         typer.Option(
             "--settle",
             min=0,
-            help="Seconds that the copy may lag: a difference counts if it stays so long.",
+            help="Seconds that the copy may lag: only a difference that lasts longer counts.",
         ),
     ] = 10.0
     show: Annotated[
-        int, typer.Option("--show", min=0, help="Most differing keys to show with their values.")
+        int, typer.Option("--show", min=0, help="Most differing keys that are shown with values.")
     ] = 20
 
     def check_alone(self) -> None:
-        """Refuse options that mean nothing without a target.
+        """Refuse options that only work with a target.
 
-        Raises ConfigurationError: one is given.
+        Raises ConfigurationError: one is given without --target.
         """
         if self.target:
             return
         for option in fields(self):
             if getattr(self, option.name) != option.default:
                 raise ConfigurationError(
-                    f"--{option.name} is for a copy, and none is named",
+                    f"--{option.name} only works with --target",
                     hint="--target postgres:DSN/TABLE, parquet:PATTERN, duckdb:FILE/TABLE, …",
                 )

@@ -1,59 +1,59 @@
-"""The plan of a comparison: paired columns, the key, buckets, and what is left out. Pure."""
+"""The plan of a comparison: paired columns, the key, buckets, and columns left out. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from changelog.compare.forms import Form, Kind, Native, have_one_text, pair
+from changelog.compare.forms import CompareForm, Native, TypeFamily, have_one_text, pair
 from changelog.contract.base.errors import ConfigurationError
 
 _PRIMES = (61, 251, 1021, 4093, 16381, 65521)
 ROWS_A_BUCKET = 1_000
-_GOLDEN = 0.618  # multiples of it are spread evenly, however many there are
-_SHOWN = 12
+_GOLDEN = 0.618  # the golden ratio: its multiples modulo 1 are spread evenly, however many
+_MOST_LISTED = 12
 ALL = "*"
-"""Among the columns that are named: all others too."""
+"""The entry of `--columns` that stands for all columns that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ComparedColumn:
     """A column of the source and its counterpart in the target."""
 
     name: str  # at the source
-    target: str  # its name there
-    form: Form
+    target: str  # its name in the target
+    form: CompareForm
     native: Native  # its type at the source
     target_native: Native
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
-    """How keys are shared out: by their values where both sides have whole numbers, or by MD5."""
+class KeyBuckets:
+    """The assignment of keys to buckets: integers by value, other keys by MD5."""
 
-    count: int  # a prime: keys that are multiples of something are spread all the same
-    by_value: bool  # whole numbers modulo the count
-    first: int = 0  # of a sample
-    taken: int = 0  # how many of them are compared; 0 for all
+    count: int  # a prime, so that keys with a common factor are spread over all buckets too
+    by_value: bool  # whether the key consists of integers: the bucket is their value modulo count
+    first: int = 0  # the first bucket of a sample
+    sampled: int = 0  # how many buckets are compared; 0 for all
 
     @property
     def stride(self) -> int:
-        """How far apart the places of two neighbours are: a sample has not only neighbours."""
+        """Return the factor that spreads a sample over distant buckets instead of neighbours."""
         return max(int(self.count * _GOLDEN), 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A comparison that both sides can carry out."""
+class ComparePlan:
+    """The plan of a comparison, which both sides carry out."""
 
-    key: tuple[Column, ...]
-    values: tuple[Column, ...]  # the other columns that are compared
-    buckets: Buckets
-    not_compared: Mapping[str, str] = field(default_factory=dict)  # columns, each with its reason
+    key: tuple[ComparedColumn, ...]
+    values: tuple[ComparedColumn, ...]  # the compared columns outside the key
+    buckets: KeyBuckets
+    not_compared: Mapping[str, str] = field(default_factory=dict)  # the reason by column
     notes: tuple[str, ...] = ()
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ComparedColumn, ...]:
         """Return all columns, the key first."""
         return (*self.key, *self.values)
 
@@ -69,33 +69,33 @@ def bucket_count(rows: int) -> int:
 
 
 def parse_sample(text: str) -> float:
-    """Return the part of the keys that a sample has, from `1%` or `0.01`.
+    """Return the fraction of the keys to compare, from `1%` or `0.01`.
 
-    Raises ConfigurationError: it is none.
+    Raises ConfigurationError: the text is not a fraction above 0 and up to 1.
     """
     try:
         number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         number = 0.0
     if not 0 < number <= 1:
-        raise ConfigurationError(f"--sample {text!r} is no part of the keys", hint="--sample 1%")
+        raise ConfigurationError(f"--sample {text!r} is not a part of the keys", hint="--sample 1%")
     return number
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Return the target's name of each column of the source, from `a=b,c`.
+    """Return the target's column name by the source's, from `a=b,c`.
 
-    Raises ConfigurationError: a name is empty or there twice.
+    Raises ConfigurationError: a name is empty, or a column is named twice.
     """
     names: dict[str, str] = {}
     for part in filter(None, text.split(",")):
-        own, equals, other = (word.strip() for word in part.partition("="))
-        if not own or (equals and not other) or own in names:
+        source_name, equals, target_name = (word.strip() for word in part.partition("="))
+        if not source_name or (equals and not target_name) or source_name in names:
             raise ConfigurationError(
-                f"--columns {part!r} names no column, or one twice",
-                hint="--columns '*,price=unit_price': names of the source, and of the target",
+                f"--columns {part!r} has an empty name, or a column that is named twice",
+                hint="--columns '*,price=unit_price': the source's name, then the target's",
             )
-        names[own] = other or own
+        names[source_name] = target_name or source_name
     return names
 
 
@@ -105,78 +105,77 @@ def make_plan(
     *,
     key: Sequence[str],
     columns: Mapping[str, str],
-    buckets: Buckets,
-) -> Plan:
-    """Pair the columns.
+    buckets: KeyBuckets,
+) -> ComparePlan:
+    """Pair the columns of the two sides.
 
-    `columns` has the target's names by the source's: these must be comparable, and no others are
-    compared unless `*` is among them.
+    `columns` has the target's names by the source's. These columns must be comparable, and no
+    others are compared unless `*` is among the names.
 
-    Raises ConfigurationError: a column is missing or cannot be compared that must be.
+    Raises ConfigurationError: a column that must be compared is missing or cannot be.
     """
-    pairs: dict[str, Column] = {}
+    pairs: dict[str, ComparedColumn] = {}
     reasons: dict[str, str] = {}
     notes: list[str] = []
     all_names = source if ALL in columns or not columns else ()
     for name in dict.fromkeys((*key, *columns, *all_names)):
         if name == ALL:
             continue
-        must = name in columns or name in key
-        own = source.get(name)
-        if own is None:
+        is_required = name in columns or name in key
+        source_type = source.get(name)
+        if source_type is None:
             raise ConfigurationError(
                 f'the source has no column "{name}"', hint=f"it has {_listed(source)}"
             )
-        other_name = columns.get(name, name)
-        other = target.get(other_name)
-        if other is None:
-            reason = f'the target has no "{other_name}"'
-            if must:
+        target_name = columns.get(name, name)
+        target_type = target.get(target_name)
+        if target_type is None:
+            reason = f'the target has no "{target_name}"'
+            if is_required:
                 raise ConfigurationError(
                     f'column "{name}" cannot be compared: {reason}',
                     hint=f"--columns {name}=NAME; the target has {_listed(target)}",
                 )
             reasons[name] = reason
             continue
-        paired = pair(own, other)
+        paired = pair(source_type, target_type)
         if paired is None:
-            reason = f"{own.name} at the source, {other.name} in the target"
-            if must:
+            reason = f"{source_type.name} at the source, {target_type.name} in the target"
+            if is_required:
                 raise ConfigurationError(
                     f'column "{name}" cannot be compared: {reason}',
-                    hint="docs/verify-anything.md says which types can be",
+                    hint="docs/verify-anything.md lists the types that can be compared",
                 )
             reasons[name] = reason
             continue
-        if name in key and not have_one_text(own, other):
+        if name in key and not have_one_text(source_type, target_type):
             raise ConfigurationError(
-                f'key column "{name}" cannot be compared: {own.name} at the source, {other.name} '
-                "in the target, and one value has several texts",
+                f'key column "{name}" cannot be compared: {source_type.name} at the source, '
+                f"{target_type.name} in the target, and one value has several texts",
                 hint="--query with a cast that gives both sides one type, such as "
                 "'SELECT k::text AS k, … FROM …'",
             )
         if paired.note:
             notes.append(f"{name}: {paired.note}")
-        pairs[name] = Column(name, other_name, paired.form, own, other)
+        pairs[name] = ComparedColumn(name, target_name, paired.form, source_type, target_type)
     if not key:
-        raise ConfigurationError(
-            "the source has no primary key that could tell rows apart", hint="--key a,b"
-        )
+        raise ConfigurationError("the source has no primary key to identify rows", hint="--key a,b")
     values = tuple(column for name, column in pairs.items() if name not in key)
-    return Plan(tuple(pairs[name] for name in key), values, buckets, reasons, tuple(notes))
+    return ComparePlan(tuple(pairs[name] for name in key), values, buckets, reasons, tuple(notes))
 
 
 def _listed(names: Mapping[str, object]) -> str:
-    some = [*names][:_SHOWN]
-    return ", ".join(some) + (", …" if len(names) > len(some) else "") if names else "none"
+    first_names = [*names][:_MOST_LISTED]
+    rest = ", …" if len(names) > _MOST_LISTED else ""
+    return ", ".join(first_names) + rest if names else "none"
 
 
-def are_whole(columns: Sequence[Column]) -> bool:
-    """Tell whether all columns of a key are whole numbers on both sides, by their types."""
+def are_whole(columns: Sequence[ComparedColumn]) -> bool:
+    """Return whether all columns of a key are integers of at most 64 bits on both sides."""
     return all(
-        column.form == Form(Kind.INTEGER)
-        and column.native.kind is Kind.INTEGER
-        and column.target_native.kind is Kind.INTEGER
+        column.form == CompareForm(TypeFamily.INTEGER)
+        and column.native.kind is TypeFamily.INTEGER
+        and column.target_native.kind is TypeFamily.INTEGER
         and column.target_native.name not in _TOO_LARGE
         for column in columns
     )

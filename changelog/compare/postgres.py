@@ -1,7 +1,7 @@
 """A table or query of PostgreSQL as a side of a comparison: the source, or a copy.
 
-Digests are computed by the server, in one statement that it may share among its workers, or block
-by block where a rate is asked for. All transactions only read.
+The server computes the digests, in one statement that may use parallel workers, or block by block
+if a rate is given. All transactions are read-only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, extensions, sql
 
-from changelog.compare.forms import Kind, Native
-from changelog.compare.plan import Column, Plan
+from changelog.compare.forms import Native, TypeFamily
+from changelog.compare.plan import ComparedColumn, ComparePlan
 from changelog.compare.postgres_texts import expression, row, text_of
-from changelog.compare.side import SUM_BITS, Digest, Key, Row
+from changelog.compare.side import SUM_BITS, Digest, Key, SideRow
 from changelog.compare.texts import RAW, row_text
 from changelog.contract.base.errors import ConfigurationError, SourceError
 from changelog.contract.base.secret import redacted
@@ -29,7 +29,7 @@ from changelog.postgres.watched import watched
 from changelog.source.connect.connect import connect, source_error
 
 _OLDEST_VERSION = 100_000
-_BLOCKS_VERSION = 140_000  # from which on a range of blocks is read without the others
+_BLOCKS_VERSION = 140_000  # the first that reads a range of blocks without the rest of the table
 _SILENCE_S = 60.0
 _PART = re.compile(r'"(?:[^"]|"")*"|[^".]+')
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
@@ -40,37 +40,51 @@ _SETTINGS = (
     "SET work_mem = '64MB'",
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
-    # What a copy has of an interval as text was most likely written by this, the default.
+    # A copy that has intervals as text most likely took it from the default style.
     "SET intervalstyle = 'postgres'",
 )
 _KINDS = {
-    **dict.fromkeys(("int2", "int4", "int8", "oid"), Kind.INTEGER),
-    "numeric": Kind.NUMERIC,
-    "float4": Kind.REAL,
-    "float8": Kind.DOUBLE,
-    **dict.fromkeys(("text", "varchar", "name"), Kind.TEXT),
-    "bpchar": Kind.PADDED,
-    "bool": Kind.BOOLEAN,
-    "bytea": Kind.BYTES,
-    "uuid": Kind.UUID,
-    "json": Kind.JSON,
-    "jsonb": Kind.JSON,
-    "date": Kind.DATE,
-    "time": Kind.TIME,
-    "timestamp": Kind.TIMESTAMP,
-    "timestamptz": Kind.TIMESTAMP,
+    **dict.fromkeys(("int2", "int4", "int8", "oid"), TypeFamily.INTEGER),
+    "numeric": TypeFamily.NUMERIC,
+    "float4": TypeFamily.REAL,
+    "float8": TypeFamily.DOUBLE,
+    **dict.fromkeys(("text", "varchar", "name"), TypeFamily.TEXT),
+    "bpchar": TypeFamily.PADDED,
+    "bool": TypeFamily.BOOLEAN,
+    "bytea": TypeFamily.BYTES,
+    "uuid": TypeFamily.UUID,
+    "json": TypeFamily.JSON,
+    "jsonb": TypeFamily.JSON,
+    "date": TypeFamily.DATE,
+    "time": TypeFamily.TIME,
+    "timestamp": TypeFamily.TIMESTAMP,
+    "timestamptz": TypeFamily.TIMESTAMP,
 }
 _INTEGER_BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _TYPED = {
-    *(Kind.INTEGER, Kind.NUMERIC, Kind.TEXT, Kind.PADDED, Kind.UUID, Kind.BOOLEAN),
-    *(Kind.BYTES, Kind.DATE, Kind.TIMESTAMP),
+    *(
+        TypeFamily.INTEGER,
+        TypeFamily.NUMERIC,
+        TypeFamily.TEXT,
+        TypeFamily.PADDED,
+        TypeFamily.UUID,
+        TypeFamily.BOOLEAN,
+    ),
+    *(TypeFamily.BYTES, TypeFamily.DATE, TypeFamily.TIMESTAMP),
 }
-_FOUND = {
-    *((Kind.NUMERIC, Kind.INTEGER), (Kind.TIMESTAMP, Kind.DATE)),
-    *((Kind.INTEGER, Kind.TEXT), (Kind.TEXT, Kind.INTEGER), (Kind.DATE, Kind.TEXT)),
+_INDEXED = {
+    *((TypeFamily.NUMERIC, TypeFamily.INTEGER), (TypeFamily.TIMESTAMP, TypeFamily.DATE)),
+    *(
+        (TypeFamily.INTEGER, TypeFamily.TEXT),
+        (TypeFamily.TEXT, TypeFamily.INTEGER),
+        (TypeFamily.DATE, TypeFamily.TEXT),
+    ),
 }
-"""Forms of keys, and other types by whose index their values are found; else the text is compared,
-row by row: a float's canonical text is no number, and blanks at the end count in a text."""
+"""Pairs of a key's form and a column's type of another family whose index finds the values.
+
+For pairs that are not here the texts of all rows are compared: a float's canonical text is its
+bits, not a number, and blanks at the end of a text matter.
+"""
 _TYPES = """
 WITH RECURSIVE up AS (
   SELECT oid AS start, oid, typtype, typbasetype FROM pg_type WHERE oid = ANY ({oids})
@@ -103,7 +117,7 @@ FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relkind IN ('r', 'm', 'f')
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class ComparedRelation:
     """A table or view by name, or a query."""
 
     table: str = ""
@@ -111,17 +125,17 @@ class Relation:
 
 
 class PostgresSide:
-    """A table, view or query of PostgreSQL, by one connection."""
+    """A table, view or query of PostgreSQL, read over one connection."""
 
-    def __init__(self, dsn: str, relation: Relation, *, of: str, rate: float = 0.0) -> None:
-        """Connect, and look at the table or query.
+    def __init__(self, dsn: str, relation: ComparedRelation, *, of: str, rate: float = 0.0) -> None:
+        """Connect, and read the columns and the key.
 
-        `of` is "source" or "target"; `rate` is the most rows a second, 0 for any number.
+        `of` is "source" or "target"; `rate` is the most rows to read a second, 0 for no limit.
 
         Raises:
             UnavailableSourceError: no server answers.
             ConfigurationError: the address cannot be used, the server refuses, there is no such
-                table, it may not be read, or the query is none.
+                table, it may not be read, or the query is invalid.
         """
         self.of = of
         self._rate, self._is_source = rate, of == "source"
@@ -137,7 +151,7 @@ class PostgresSide:
             self.close()
             raise
 
-    def _prepare(self, relation: Relation) -> None:
+    def _prepare(self, relation: ComparedRelation) -> None:
         if self._connection.server_version < _OLDEST_VERSION:
             raise ConfigurationError(f"the {self.of} is older than PostgreSQL 10")
         for setting in _SETTINGS:
@@ -195,7 +209,7 @@ class PostgresSide:
                 inner = elements[element]
                 types[start] = Native(shown, inner.kind, is_list=True, zoned=inner.zoned)
             else:
-                kind = _KINDS.get(name, Kind.PLAIN) if is_builtin else Kind.PLAIN
+                kind = _KINDS.get(name, TypeFamily.PLAIN) if is_builtin else TypeFamily.PLAIN
                 types[start] = Native(shown, kind, zoned=name == "timestamptz")
         return types
 
@@ -204,22 +218,22 @@ class PostgresSide:
         return self._columns
 
     def estimate(self) -> int:
-        """Return about how many rows there are, as the server's planner thinks."""
+        """Return the server's estimate of the number of rows."""
         query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {}").format(self._from)
         ((plan,),) = self._run(query)
         return int(plan[0]["Plan"]["Plan Rows"])
 
     def is_standby(self) -> bool:
-        """Tell whether the server is a standby, which may lag itself."""
+        """Return whether the server is a standby, which may itself lag."""
         ((answer,),) = self._run("SELECT pg_is_in_recovery()")
         return bool(answer)
 
-    def bind(self, plan: Plan) -> None:
+    def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""
         self._plan = plan
         version = self._connection.server_version
 
-        def canonical(column: Column) -> sql.Composable:
+        def canonical(column: ComparedColumn) -> sql.Composable:
             return expression(column.form, self._native(column), self._name(column), version)
 
         self._key = [canonical(column) for column in plan.key]
@@ -232,10 +246,10 @@ class PostgresSide:
         self._key_row = row(self._key)
         self._bucket = self._bucket_of(plan)
 
-    def _native(self, column: Column) -> Native:
+    def _native(self, column: ComparedColumn) -> Native:
         return column.native if self._is_source else column.target_native
 
-    def _name(self, column: Column) -> sql.Composable:
+    def _name(self, column: ComparedColumn) -> sql.Composable:
         return sql.Identifier(column.name if self._is_source else column.target)
 
     def _md5(self, text: sql.Composable) -> sql.Composable:
@@ -246,7 +260,7 @@ class PostgresSide:
     def _sixty_four_bits(self, text: sql.Composable) -> sql.Composable:
         return sql.SQL("('x' || {})::bit(64)::bigint").format(self._md5(text))
 
-    def _bucket_of(self, plan: Plan) -> sql.Composable:
+    def _bucket_of(self, plan: ComparePlan) -> sql.Composable:
         count = sql.Literal(plan.buckets.count)
         if not plan.buckets.by_value:
             bits = sql.SQL("('x' || {})::bit(31)::int").format(self._md5(self._key_row))
@@ -258,20 +272,20 @@ class PostgresSide:
             )
         return mixed
 
-    def _of_sample(self) -> sql.Composable:
+    def _is_sampled(self) -> sql.Composable:
         buckets = self._plan.buckets
-        if not buckets.taken:
+        if not buckets.sampled:
             return sql.SQL("true")
         count = sql.Literal(buckets.count)
-        # A remainder has the sign of its number in SQL.
+        # In SQL a remainder has the sign of the dividend.
         return sql.SQL(
-            "((({b}::bigint * {stride} - {first}) % {count} + {count}) % {count} < {taken})"
+            "((({b}::bigint * {stride} - {first}) % {count} + {count}) % {count} < {sampled})"
         ).format(
             b=self._bucket,
             stride=sql.Literal(buckets.stride),
             first=sql.Literal(buckets.first),
             count=count,
-            taken=sql.Literal(buckets.taken),
+            sampled=sql.Literal(buckets.sampled),
         )
 
     def digests(self) -> dict[int, Digest]:
@@ -288,41 +302,41 @@ class PostgresSide:
                         bucket=self._bucket,
                         digest=self._digest,
                         source=relation,
-                        sample=self._of_sample(),
+                        sample=self._is_sampled(),
                         blocks=blocks,
                     )
                 )
                 for bucket, rows, total in cursor.fetchall():
-                    before = totals.get(bucket, Digest(0, 0))
+                    earlier = totals.get(bucket, Digest(0, 0))
                     totals[bucket] = Digest(
-                        before.rows + rows, (before.total + int(total)) % SUM_BITS
+                        earlier.rows + rows, (earlier.total + int(total)) % SUM_BITS
                     )
         return totals
 
     def _parts_of_table(
         self, cursor: extensions.cursor
     ) -> Iterator[tuple[sql.Composable, sql.Composable]]:
-        """Return the parts of the table that one statement reads, no quicker than the rate."""
+        """Yield the relation and block range of each statement, no faster than the rate allows."""
         if not self._rate:
             yield self._from, sql.SQL("")
             return
         if self._kind not in {"r", "m", "p"} or self._connection.server_version < _BLOCKS_VERSION:
             raise ConfigurationError(
-                "--rate needs a table, of PostgreSQL 14 or newer, that is read block by block",
-                hint="without it the source is read in one statement",
+                "--rate needs a table of PostgreSQL 14 or newer, which can be read block by block",
+                hint="without --rate the source is read in one statement",
             )
         cursor.execute("SET LOCAL max_parallel_workers_per_gather = 0")
         cursor.execute(sql.SQL(_LEAVES).format(oid=sql.Literal(self._oid)))
         for name, _, blocks, rows in cursor.fetchall():
-            a_block = max(rows / blocks, 1.0) if blocks else 1.0
-            step = max(int(self._rate / a_block), 1)
+            rows_a_block = max(rows / blocks, 1.0) if blocks else 1.0
+            step = max(int(self._rate / rows_a_block), 1)
             relation = sql.SQL("ONLY " + name)
             for first in range(0, int(blocks), step):
                 began = time.monotonic()
                 is_last = first + step >= blocks
                 yield relation, _blocks(first, None if is_last else first + step)
-                due = step * a_block / self._rate
-                time.sleep(max(due - (time.monotonic() - began), 0.0))
+                due_s = step * rows_a_block / self._rate
+                time.sleep(max(due_s - (time.monotonic() - began), 0.0))
 
     def rows(self, buckets: Sequence[int]) -> Iterator[tuple[Key, int]]:
         """Return keys and digests of the rows of some buckets, as of one snapshot."""
@@ -345,24 +359,24 @@ class PostgresSide:
                 for digest, *texts in batch:
                     yield tuple(texts), digest % SUM_BITS
 
-    def look(self, keys: Sequence[Key]) -> list[Row]:
+    def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
-        rows: list[Row] = []
+        rows: list[SideRow] = []
         for start in range(0, len(keys), _KEYS_AT_ONCE):
-            some = keys[start : start + _KEYS_AT_ONCE]
-            condition = self._condition(some)
+            batch = keys[start : start + _KEYS_AT_ONCE]
+            condition = self._condition(batch)
             try:
                 rows += self._rows_where(condition) if condition else []
             except SourceError as error:
                 if not isinstance(error.__cause__, psycopg2.DataError):
                     raise
-                # A key of the target's is no value of the type: the server compares texts instead.
-                rows += self._rows_where(self._condition_by_text(some))
-        asked_keys = set(keys)
-        # PostgreSQL may take more for equal than we do: 1.0 and 1.00, by a collation a and A.
-        return [row for row in rows if row.key in asked_keys]
+                # A key of the other side is no value of this type: compare the texts instead.
+                rows += self._rows_where(self._condition_by_text(batch))
+        wanted_keys = set(keys)
+        # For PostgreSQL more values may be equal than here: 1.0 and 1.00, or a and A by collation.
+        return [row for row in rows if row.key in wanted_keys]
 
-    def _rows_where(self, condition: sql.Composable) -> list[Row]:
+    def _rows_where(self, condition: sql.Composable) -> list[SideRow]:
         width = len(self._plan.key)
         statement = sql.SQL("SELECT {version}, {texts} FROM {source} WHERE {condition}").format(
             version=sql.SQL("xmin::text" if self._kind in {"r", "p", "m"} else "''"),
@@ -373,7 +387,7 @@ class PostgresSide:
         with self._snapshot() as cursor:
             cursor.execute(statement)
             return [
-                Row(tuple(texts[:width]), tuple(texts[width:]), xmin)
+                SideRow(tuple(texts[:width]), tuple(texts[width:]), xmin)
                 for xmin, *texts in cursor.fetchall()
             ]
 
@@ -382,12 +396,12 @@ class PostgresSide:
         return sql.SQL("{} IN ({})").format(self._key_row, texts)
 
     def _condition(self, keys: Sequence[Key]) -> sql.Composable | None:
-        """Return the condition that the rows of some keys meet; None if there can be none."""
+        """Return the condition that selects the rows of some keys, or None if no row can match."""
         natives = [self._native(column) for column in self._plan.key]
         is_typed = all(
             native.kind in _TYPED
             and not native.is_list
-            and (column.form.kind is native.kind or (column.form.kind, native.kind) in _FOUND)
+            and (column.form.kind is native.kind or (column.form.kind, native.kind) in _INDEXED)
             for column, native in zip(self._plan.key, natives, strict=True)
         )
         if not is_typed or any(None in key for key in keys):
@@ -422,12 +436,12 @@ class PostgresSide:
             return cursor.fetchall() if cursor.description else []
 
     def _cursor(self) -> extensions.cursor:
-        # A statement may take longer than the usual cursor allows; the snapshots are watched.
+        # A digest may take longer than the usual cursor allows; `_snapshot` watches the server.
         return self._connection.cursor(cursor_factory=extensions.cursor)
 
     @contextmanager
     def _snapshot(self) -> Iterator[extensions.cursor]:
-        """Open a transaction that reads one snapshot, and end it."""
+        """Run the body in a transaction that reads one snapshot."""
         settings = {**self._parts, "connect_timeout": "10"}
         with (
             self._errors(f"the {self.of} cannot be read"),
@@ -448,9 +462,9 @@ class PostgresSide:
         except psycopg2.Error as error:
             ours = source_error(error, failure, lost=bool(self._connection.closed))
             code = error.pgcode or ""
-            # What names a missing thing, may not be read or is no SQL is the user's to change.
+            # Missing tables, missing rights and invalid SQL are for the user to correct.
             if code == errorcodes.INSUFFICIENT_PRIVILEGE or (is_usage and code[:2] in {"42", "22"}):
-                hint = ours.hint or "look at the table's name, --query and the role's rights"
+                hint = ours.hint or "check the table's name, --query and the role's rights"
                 raise ConfigurationError(str(ours.args[0]), hint=hint) from error
             if "conflict with recovery" in str(error):
                 ours.hint = "hot_standby_feedback = on at the standby, or take the primary"
@@ -467,9 +481,9 @@ def _blocks(first: int, end: int | None) -> sql.Composable:
 
 
 def _name_parts(name: str) -> list[str]:
-    """Return the parts of a table's name; a part with a dot stands in quotes.
+    """Return the parts of a table's name; a part with a dot has to be quoted.
 
-    Raises ConfigurationError: it is no name.
+    Raises ConfigurationError: it is not a table's name.
     """
     parts = []
     if _NAME.fullmatch(name):
@@ -478,37 +492,37 @@ def _name_parts(name: str) -> list[str]:
     if not all(parts) or len(parts) not in {1, 2}:
         raise ConfigurationError(
             f"{name!r} does not name a table",
-            hint='write table or schema.table; a part with a dot or a quote in "quotes"',
+            hint='write table or schema.table; put a part with a dot or a quote in "quotes"',
         )
     return parts
 
 
 def _whole(key: Key) -> list[str]:
-    """Return the parts of a key that has no null."""
+    """Return the texts of a key that has no null."""
     return [text for text in key if text is not None]
 
 
 def _cast_name(native: Native) -> str:
-    return "bpchar" if native.kind is Kind.PADDED else native.name
+    return "bpchar" if native.kind is TypeFamily.PADDED else native.name
 
 
 def _literal(native: Native, text: str) -> str | None:  # noqa: PLR0911 - one for each kind
-    """Return a canonical text as PostgreSQL reads it; None: no value of the type has this text."""
+    """Return a canonical text as PostgreSQL reads it, or None if no value of the type has it."""
     match native.kind:
-        case Kind.INTEGER:
+        case TypeFamily.INTEGER:
             is_number = text.removeprefix("-").isdecimal() and text.isascii()
             bits = _INTEGER_BITS.get(native.name, 31)
             fits = is_number and -(1 << bits) <= int(text) < 1 << bits
             return text if fits else None
-        case Kind.NUMERIC:
+        case TypeFamily.NUMERIC:
             return text if text.lstrip("-").replace(".", "", 1).isdecimal() else None
-        case Kind.UUID:
+        case TypeFamily.UUID:
             return text if len(text) == 36 else None  # noqa: PLR2004 - a UUID's text
-        case Kind.BOOLEAN:
+        case TypeFamily.BOOLEAN:
             return text if text in {"t", "f"} else None
-        case Kind.BYTES:
+        case TypeFamily.BYTES:
             return None if text.startswith(RAW) else f"\\x{text}"
-        case Kind.TIMESTAMP if native.zoned and text[:1].isdecimal():
+        case TypeFamily.TIMESTAMP if native.zoned and text[:1].isdecimal():
             return text.removesuffix(" BC") + "+00" + (" BC" if text.endswith(" BC") else "")
         case _:
             return None if "\0" in text else text

@@ -1,7 +1,7 @@
-"""SQL by which PostgreSQL writes canonical texts of its values. Pure.
+"""SQL with which PostgreSQL writes canonical texts of its values. Pure.
 
-An expression gives a value whose text, as a member of a row, is the canonical one: `ROW(…)::text`
-then calls the types' own output functions, quotes and joins, which is as quick as COPY.
+The value of an expression has the canonical text as a member of a row: `ROW(…)::text` calls the
+types' own output functions, quotes and joins, which is as fast as COPY.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from psycopg2 import sql
 
-from changelog.compare.forms import Form, Kind, Native
+from changelog.compare.forms import CompareForm, Native, TypeFamily
 from changelog.compare.texts import RAW
 
 _TRIM_SCALE_VERSION = 130_000
-_FLOATS = {Kind.REAL: "float4", Kind.DOUBLE: "float8"}
-_TEXTS = {Kind.TEXT, Kind.PADDED, Kind.PLAIN}
-_MARKED = {*_FLOATS, Kind.BYTES}
-# `json` keeps what `jsonb` refuses: these stay texts, and are compared by value afterwards.
+_FLOATS = {TypeFamily.REAL: "float4", TypeFamily.DOUBLE: "float8"}
+_TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
+_MARKED = {*_FLOATS, TypeFamily.BYTES}
+# `jsonb` refuses some documents that `json` holds: they stay texts, which are compared by value.
 _JSON = (
     "CASE WHEN ({0})::text ~ '\\\\u|[eE][+-]?[0-9]{{4}}' THEN ({0})::text"
     " ELSE ({0})::jsonb::text END"
@@ -28,46 +28,48 @@ _NUMERIC = (
 )
 
 
-def expression(form: Form, native: Native, column: sql.Composable, version: int) -> sql.Composable:
+def expression(
+    form: CompareForm, native: Native, column: sql.Composable, version: int
+) -> sql.Composable:
     """Return the SQL of a column's canonical value; null stays null."""
     if form.is_list and native.is_list:
         return _list(form.kind, native, column, version)
     if native.is_list or form.is_list:
         return column
-    return sql.SQL(_plain(form.kind, native.kind, native, version)).format(column)
+    return sql.SQL(_plain(form.kind, native, version)).format(column)
 
 
-def _plain(kind: Kind, own: Kind, native: Native, version: int) -> str:  # noqa: PLR0911 - the table
-    if own in _TEXTS and kind is Kind.UUID:
+def _plain(kind: TypeFamily, native: Native, version: int) -> str:  # noqa: PLR0911 - one per family
+    if native.kind in _TEXTS and kind is TypeFamily.UUID:
         return "lower(({0})::text)"
-    if own in _TEXTS and kind not in _TEXTS:
+    if native.kind in _TEXTS and kind not in _TEXTS:
         return f"'{RAW}' || ({{0}})::text" if kind in _MARKED else "({0})::text"
     match kind:
-        case Kind.TEXT if own not in _TEXTS:
-            return f"({_plain(own, own, native, version)})::text"
-        case Kind.NUMERIC if own is Kind.NUMERIC:
+        case TypeFamily.TEXT if native.kind not in _TEXTS:
+            return f"({_plain(native.kind, native, version)})::text"
+        case TypeFamily.NUMERIC if native.kind is TypeFamily.NUMERIC:
             return "trim_scale({0})" if version >= _TRIM_SCALE_VERSION else _NUMERIC
-        case Kind.REAL | Kind.DOUBLE:
+        case TypeFamily.REAL | TypeFamily.DOUBLE:
             name = _FLOATS[kind]
             return f"encode({name}send(({{0}})::{name}), 'hex')"
-        case Kind.PADDED:
+        case TypeFamily.PADDED:
             return "rtrim(({0})::text, ' ')"
-        case Kind.BYTES:
+        case TypeFamily.BYTES:
             return "encode({0}, 'hex')"
-        case Kind.JSON if native.name == "json":
+        case TypeFamily.JSON if native.name == "json":
             return _JSON
-        case Kind.TIMESTAMP if native.zoned:
+        case TypeFamily.TIMESTAMP if native.zoned:
             return "({0}) AT TIME ZONE 'UTC'"
-        case Kind.TIMESTAMP if own is Kind.DATE:
+        case TypeFamily.TIMESTAMP if native.kind is TypeFamily.DATE:
             return "({0})::timestamp"
         case _:
             return "{0}"
 
 
-def _list(kind: Kind, native: Native, column: sql.Composable, version: int) -> sql.Composable:
+def _list(kind: TypeFamily, native: Native, column: sql.Composable, version: int) -> sql.Composable:
     item = sql.Identifier("item")
-    element = sql.SQL(_plain(kind, native.kind, native, version)).format(item)
-    # `unnest` in a FROM clause would part composite elements into their columns.
+    element = sql.SQL(_plain(kind, native, version)).format(item)
+    # `unnest` in a FROM clause would split composite elements into their columns.
     return sql.SQL(
         "CASE WHEN {0} IS NOT DISTINCT FROM NULL THEN NULL "
         "WHEN array_ndims({0}) > 1 THEN ({0})::text "
@@ -76,7 +78,7 @@ def _list(kind: Kind, native: Native, column: sql.Composable, version: int) -> s
 
 
 def text_of(value: sql.Composable, column: sql.Composable) -> sql.Composable:
-    """Return the SQL of a value's text as its type writes it, a cast to text does not."""
+    """Return the SQL of a value's text by its type's output function, unlike a cast to text."""
     return sql.SQL("CASE WHEN {1} IS DISTINCT FROM NULL THEN format('%s', {0}) END").format(
         value, column
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from changelog.compare.plan import Plan
-from changelog.compare.side import Row
+from changelog.compare.plan import ComparePlan
+from changelog.compare.side import SideRow
 from changelog.compare.texts import shown
 from changelog.compare.watch import Differing, normal_row
 
@@ -29,7 +29,7 @@ class Difference:
     """A key whose rows differ."""
 
     key: Mapping[str, str | None]
-    kind: str  # missing, unexpected, differs or duplicated: of the target
+    kind: str  # missing, unexpected, differs or duplicated, as seen from the source
     columns: tuple[ColumnValues, ...] = ()
     source_rows: int = 1
     target_rows: int = 1
@@ -44,31 +44,31 @@ class Report:
     source_rows: int
     target_rows: int
     mismatches: int
-    is_at_least: bool  # whether more buckets differ, which were not looked into
+    is_at_least: bool  # whether more buckets differ, whose rows were not fetched
     differences: tuple[Difference, ...]
     open: tuple[Mapping[str, str | None], ...]
     compared: tuple[str, ...]
     not_compared: Mapping[str, str]
     notes: tuple[str, ...]
     settle_s: float
-    sample: float  # the part of the keys; 1 for all
+    sample: float  # the fraction of the keys; 1 for all
     looks: int
     seconds: float
 
     @property
     def verified(self) -> bool | None:
-        """Return whether the two are equal, or None if nothing can be said."""
+        """Return whether the two are equal, or None if that is unknown."""
         if self.mismatches:
             return False
         return None if self.open or self.is_empty_sample else True
 
     @property
     def is_empty_sample(self) -> bool:
-        """Tell whether the sample took no row of either side, which proves nothing."""
+        """Return whether the sample has no row of either side, which proves nothing."""
         return self.sample < 1 and not self.source_rows and not self.target_rows
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value for JSON."""
+        """Return the report as an object of JSON."""
         return {
             "verified": self.verified,
             "source": self.source,
@@ -89,7 +89,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Return the report for people, line by line."""
+        """Return the lines of the report for people."""
         word = {True: "equal", False: "differs", None: "open"}[self.verified]
         part = "" if self.sample == 1 else f" in a sample of {self.sample:.4%}"
         lines = [
@@ -103,7 +103,7 @@ class Report:
         ]
         lines += [f"  note: {note}" for note in self.notes]
         if self.is_empty_sample:
-            lines.append("  the sample took no row, so nothing is said")
+            lines.append("  the sample has no row, so nothing was compared")
         if self.mismatches:
             least = "at least " if self.is_at_least else ""
             lines.append(
@@ -116,8 +116,10 @@ class Report:
         if hidden > 0:
             lines.append(f"  and {hidden:,} more")
         if self.open:
-            some = "; ".join(_key_text(key) for key in self.open[:3])
-            lines.append(f"  nothing is said of {len(self.open):,} keys that kept changing: {some}")
+            first_keys = "; ".join(_key_text(key) for key in self.open[:3])
+            lines.append(
+                f"  not compared: {len(self.open):,} keys that kept changing, such as {first_keys}"
+            )
         lines.append(f"  {self.seconds:.1f} s, {self.looks} looks at keys that differed")
         return lines
 
@@ -140,14 +142,14 @@ def _key_text(key: Mapping[str, str | None]) -> str:
 
 
 def _value_text(text: str | None) -> str:
-    """Return a value for a line: quoted, so that blanks and an empty text can be seen."""
+    """Return a value in quotes, so that blanks and an empty text are visible."""
     if text is None:
         return "null"
     return ascii_only(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 
 def ascii_only(text: str) -> str:
-    """Return a text in quotes; if it is not plain ASCII, with the numbers of its characters too.
+    """Return a text in quotes, followed by the code points of its characters outside ASCII.
 
     >>> print(ascii_only("e"), ascii_only("é"))
     'e' 'é' (e9)
@@ -164,10 +166,10 @@ def _difference_lines(difference: Difference) -> list[str]:
         case "missing":
             return [f"  {key}: missing in the target"]
         case "unexpected":
-            return [f"  {key}: in the target alone"]
+            return [f"  {key}: only in the target"]
         case "duplicated":
-            counts = f"{difference.source_rows} and {difference.target_rows} times"
-            return [f"  {key}: there {counts}, at the source and in the target"]
+            counts = f"{difference.source_rows} rows at the source, {difference.target_rows}"
+            return [f"  {key}: {counts} in the target"]
         case _:
             return [f"  {key}: differs"] + [
                 f"    {values.column}: {_value_text(values.source)} at the source, "
@@ -176,8 +178,8 @@ def _difference_lines(difference: Difference) -> list[str]:
             ]
 
 
-def difference_of(plan: Plan, differing: Differing) -> Difference:
-    """Return the difference of a key from its rows."""
+def difference_of(plan: ComparePlan, differing: Differing) -> Difference:
+    """Return the difference between a key's rows on the two sides."""
     key = key_shown(plan, differing.key)
     source, target = differing.source, differing.target
     count = partial(Difference, key, source_rows=len(source), target_rows=len(target))
@@ -190,25 +192,26 @@ def difference_of(plan: Plan, differing: Differing) -> Difference:
     return count(kind="differs", columns=columns)
 
 
-def key_shown(plan: Plan, key: tuple[str | None, ...]) -> dict[str, str | None]:
-    """Return a key by the names of its columns, as people read it."""
+def key_shown(plan: ComparePlan, key: tuple[str | None, ...]) -> dict[str, str | None]:
+    """Return the values of a key by column name, as people read them."""
     return {c.name: shown(c.form, text) for c, text in zip(plan.key, key, strict=True)}
 
 
-def _columns(plan: Plan) -> Any:  # noqa: ANN401 - a function of two rows
-    def differing(source: Row, target: Row) -> tuple[ColumnValues, ...]:
-        own, other = normal_row(plan, source), normal_row(plan, target)
+def _columns(plan: ComparePlan) -> Any:  # noqa: ANN401 - a function of two rows
+    def differing(source: SideRow, target: SideRow) -> tuple[ColumnValues, ...]:
         return tuple(
-            ColumnValues(column.name, shown(column.form, mine), shown(column.form, theirs))
-            for column, a, b, mine, theirs in zip(
+            ColumnValues(
+                column.name, shown(column.form, source_text), shown(column.form, target_text)
+            )
+            for column, source_normal, target_normal, source_text, target_text in zip(
                 plan.columns,
-                own,
-                other,
+                normal_row(plan, source),
+                normal_row(plan, target),
                 (*source.key, *source.texts),
                 (*target.key, *target.texts),
                 strict=True,
             )
-            if a != b
+            if source_normal != target_normal
         )
 
     return differing

@@ -1,4 +1,4 @@
-"""Protocols of the two sides of a comparison, and what passes between them. Pure."""
+"""The protocol of the two sides of a comparison, and the values that they exchange. Pure."""
 
 from __future__ import annotations
 
@@ -7,42 +7,45 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from changelog.compare.forms import Native
-from changelog.compare.plan import Plan
+from changelog.compare.plan import ComparePlan
 
 Key = tuple[str | None, ...]
-"""Canonical texts of the columns of a key."""
+"""The canonical texts of a key's columns."""
 SUM_BITS = 1 << 64
 
 
 class Digest(NamedTuple):
-    """The rows of a bucket in short: equal rows do not cancel, and order is no matter."""
+    """The digest of a bucket's rows, which does not depend on their order.
+
+    It is a sum, not an XOR, in which two equal rows would cancel each other.
+    """
 
     rows: int
-    total: int  # sum of 64 bits of the MD5 of each row, modulo 2^64
+    total: int  # the sum of 64 bits of the MD5 of each row, modulo 2^64
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A row as a side has it."""
+class SideRow:
+    """A row of one side."""
 
     key: Key
-    texts: tuple[str | None, ...]  # canonical texts of the other columns
-    version: str = ""  # changes with each write of the row; empty where that is not known
+    texts: tuple[str | None, ...]  # canonical texts of the columns outside the key
+    version: str = ""  # changes with each write of the row; empty if the side has no versions
 
 
 class Side(Protocol):
-    """The source, or a copy."""
+    """The source or a copy of it, as a comparison reads it."""
 
     place: str
-    """Where it is, without any password."""
+    """The address for messages, without a password."""
 
     def columns(self) -> Mapping[str, Native]:
-        """Return its columns.
+        """Return the types of the columns by name.
 
-        Raises ChangelogError: it cannot be read.
+        Raises ChangelogError: the side cannot be read.
         """
 
-    def bind(self, plan: Plan) -> None:
+    def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""
 
     def digests(self) -> dict[int, Digest]:
@@ -51,8 +54,8 @@ class Side(Protocol):
     def rows(self, buckets: Sequence[int]) -> Iterator[tuple[Key, int]]:
         """Return keys and digests of the rows of some buckets, as of one moment."""
 
-    def look(self, keys: Sequence[Key]) -> list[Row]:
+    def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
 
     def close(self) -> None:
-        """Close connections, and remove what was stored for the comparison."""
+        """Close connections and remove temporary files."""

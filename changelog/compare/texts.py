@@ -1,8 +1,8 @@
-"""Canonical texts of values: written, brought to one for equal values, and shown. Pure.
+"""Canonical texts of values: how they are written, normalised and shown. Pure.
 
-The servers write most values so by themselves (`changelog/compare/postgres_texts.py`,
+The servers write most values canonically by themselves (`changelog/compare/postgres_texts.py`,
 `changelog/compare/duckdb_texts.py`), and equal texts are equal values. Where two texts differ,
-`normal` decides: it gives one text to all that mean the same value, such as 1.50 and 1.5.
+`normal` decides: it returns the same text for all texts of a value, such as 1.50 and 1.5.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from changelog.compare.forms import Form, Kind
+from changelog.compare.forms import CompareForm, TypeFamily
 
 RAW = "="
-"""Stands before a text that a server keeps for a float or for bytes: no canonical one has it."""
+"""Marks the text of a float or of bytes that the server stores as text.
 
-_FLOATS = {Kind.REAL: struct.Struct(">f"), Kind.DOUBLE: struct.Struct(">d")}
-_BITS = {Kind.REAL: re.compile(r"[0-9a-f]{8}"), Kind.DOUBLE: re.compile(r"[0-9a-f]{16}")}
+No canonical text begins with it.
+"""
+
+_FLOATS = {TypeFamily.REAL: struct.Struct(">f"), TypeFamily.DOUBLE: struct.Struct(">d")}
+_BITS = {
+    TypeFamily.REAL: re.compile(r"[0-9a-f]{8}"),
+    TypeFamily.DOUBLE: re.compile(r"[0-9a-f]{16}"),
+}
 _ENDS = {"infinity": "infinity", "-infinity": "-infinity", "+infinity": "infinity"}
 _QUOTED = re.compile(r'[\t-\r "\\(),]')
 _ESCAPED = re.compile(r'(["\\])')
@@ -41,7 +47,7 @@ _MOST_DIGITS = 20_000
 
 
 def row_text(texts: Sequence[str | None]) -> str:
-    """Return the canonical text of a row: as PostgreSQL writes rows.
+    """Return the canonical text of a row, as PostgreSQL writes rows.
 
     >>> row_text(["1", None, "", "a,b"])
     '(1,,"","a,b")'
@@ -57,39 +63,39 @@ def _member(text: str | None) -> str:
     return '"' + _ESCAPED.sub(r"\1\1", text) + '"'
 
 
-def normal(form: Form, text: str) -> str:
-    """Return the one text of a value; a text that is none of the form's stays as it is."""
+def normal(form: CompareForm, text: str) -> str:
+    """Return the same text for all texts of a value; a text that is invalid stays as it is."""
     if form.is_list:
         return _normal_list(form.kind, text)
     return _normal(form.kind, text)
 
 
-def _normal(kind: Kind, text: str) -> str:  # noqa: PLR0911 - one for each kind
+def _normal(kind: TypeFamily, text: str) -> str:  # noqa: PLR0911 - one per family
     match kind:
-        case Kind.INTEGER | Kind.NUMERIC:
+        case TypeFamily.INTEGER | TypeFamily.NUMERIC:
             return _number(text)
-        case Kind.REAL | Kind.DOUBLE:
+        case TypeFamily.REAL | TypeFamily.DOUBLE:
             return _float_of_text(kind, text)
-        case Kind.PADDED:
+        case TypeFamily.PADDED:
             return text.rstrip(" ")
-        case Kind.BOOLEAN:
+        case TypeFamily.BOOLEAN:
             word = text.lower()
             return "t" if word in _TRUE else "f" if word in _FALSE else text
-        case Kind.BYTES:
+        case TypeFamily.BYTES:
             return _bytes_of_text(text)
-        case Kind.UUID:
+        case TypeFamily.UUID:
             return _uuid(text)
-        case Kind.JSON:
+        case TypeFamily.JSON:
             return _json(text)
-        case Kind.DATE | Kind.TIMESTAMP:
+        case TypeFamily.DATE | TypeFamily.TIMESTAMP:
             return _moment(kind, text)
-        case Kind.TIME:
+        case TypeFamily.TIME:
             return _time(text)
-        case Kind.TEXT | Kind.PLAIN | Kind.OPAQUE:
+        case TypeFamily.TEXT | TypeFamily.PLAIN | TypeFamily.OPAQUE:
             return text
 
 
-def _normal_list(kind: Kind, text: str) -> str:
+def _normal_list(kind: TypeFamily, text: str) -> str:
     try:
         values = json.loads(text)
     except ValueError:
@@ -115,20 +121,20 @@ def _number(text: str) -> str:
 
 
 def _decimal(value: Decimal) -> str:
-    """Return a decimal without zeros at its end; with an exponent only if it is far away."""
+    """Return a decimal without trailing zeros, with an exponent only if that is very large."""
     if abs(value.as_tuple().exponent) > _MOST_DIGITS:  # type: ignore[arg-type]  # it is finite
         sign, digits, exponent = value.as_tuple()
         all_digits = "".join(map(str, digits))
-        few = all_digits.rstrip("0")
-        power = int(exponent) + len(all_digits) - len(few)
-        return f"{'-' if sign else ''}{few}E{power}" if few else "0"
+        significant = all_digits.rstrip("0")
+        power = int(exponent) + len(all_digits) - len(significant)
+        return f"{'-' if sign else ''}{significant}E{power}" if significant else "0"
     plain = format(value, "f")
     if "." in plain:
         plain = plain.rstrip("0").rstrip(".")
     return "0" if plain == "-0" else plain
 
 
-def _float_of_text(kind: Kind, text: str) -> str:
+def _float_of_text(kind: TypeFamily, text: str) -> str:
     if _BITS[kind].fullmatch(text):
         return float_text(kind, _FLOATS[kind].unpack(bytes.fromhex(text))[0])
     try:
@@ -137,13 +143,13 @@ def _float_of_text(kind: Kind, text: str) -> str:
         return text
 
 
-def float_text(kind: Kind, value: float) -> str:
-    """Return the bits of a float in hexadecimal digits; of each NaN the same."""
+def float_text(kind: TypeFamily, value: float) -> str:
+    """Return the bits of a float in hexadecimal; the same for every NaN."""
     return _FLOATS[kind].pack(math.nan if math.isnan(value) else value).hex()
 
 
 def _bytes_of_text(text: str) -> str:
-    """Return the hexadecimal digits of bytes; one of another program's is base64 or with x."""
+    r"""Return bytes in hexadecimal from the text of another program: base64, or \x and digits."""
     if not text.startswith(RAW):
         return text
     raw = text.removeprefix(RAW)
@@ -170,7 +176,7 @@ def _json(text: str) -> str:
 
 
 def jsonb_text(text: str) -> str:
-    """Return the text that `jsonb` has of a JSON text; one that cannot be read stays as it is.
+    """Return a JSON text as `jsonb` writes it; a text that is not JSON stays as it is.
 
     >>> jsonb_text('{"bb":1e2, "a" : [ ]}')
     '{"a": [], "bb": 100}'
@@ -204,7 +210,7 @@ def _by_length(name: str) -> tuple[int, bytes]:
 
 
 def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
-    """Return the one text of a JSON value: members in order, numbers by value, no blanks."""
+    """Return the normal text of a JSON value: members sorted, numbers normalised, no blanks."""
     match value:
         case None | bool():
             return json.dumps(value)
@@ -227,7 +233,7 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _moment(kind: Kind, text: str) -> str:
+def _moment(kind: TypeFamily, text: str) -> str:
     word = text.strip()
     if word.lower() in _ENDS:
         return _ENDS[word.lower()]
@@ -242,13 +248,13 @@ def _moment(kind: Kind, text: str) -> str:
         return _shifted(word, kind, text)
     shown_day = f"{year}-{month}-{day}"
     is_midnight = not fraction and {hour, minute, second} <= {None, "00"}
-    if kind is Kind.DATE:
+    if kind is TypeFamily.DATE:
         return shown_day + (era or "") if is_midnight else text
     clock = f"{hour or '00'}:{minute or '00'}:{second or '00'}"
     return f"{shown_day} {clock}{'.' if fraction else ''}{fraction}{era or ''}"
 
 
-def _shifted(word: str, kind: Kind, text: str) -> str:
+def _shifted(word: str, kind: TypeFamily, text: str) -> str:
     try:
         moment = datetime.fromisoformat(word).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -265,21 +271,21 @@ def _time(text: str) -> str:
     return f"{hour}:{minute}:{second or '00'}{'.' if fraction else ''}{fraction}"
 
 
-def shown(form: Form, text: str | None) -> str | None:
-    """Return a canonical text as people read it: floats as numbers."""
+def shown(form: CompareForm, text: str | None) -> str | None:
+    """Return a canonical text as people read it: a float as a number, not as bits."""
     if text is None or form.is_list:
         return text
     if form.kind in _FLOATS and _BITS[form.kind].fullmatch(text):
         (value,) = _FLOATS[form.kind].unpack(bytes.fromhex(text))
         return _float_shown(form.kind, value)
-    if form.kind in {*_FLOATS, Kind.BYTES}:
+    if form.kind in {*_FLOATS, TypeFamily.BYTES}:
         return text.removeprefix(RAW)
     return text
 
 
-def _float_shown(kind: Kind, value: float) -> str:
-    """Return the shortest number that means the same float."""
-    if kind is Kind.DOUBLE or not math.isfinite(value):
+def _float_shown(kind: TypeFamily, value: float) -> str:
+    """Return the shortest decimal number that reads back as the same float."""
+    if kind is TypeFamily.DOUBLE or not math.isfinite(value):
         return repr(value)
     packed = _FLOATS[kind].pack(value)
     for digits in range(1, 10):

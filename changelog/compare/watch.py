@@ -1,8 +1,8 @@
-"""Keys that differ, looked at again until they agree or a difference has outlived the lag. Pure.
+"""Looks at differing keys again until they agree or the difference has outlasted the lag. Pure.
 
 A key agrees once the target has a value that the source was seen to have within the lag bound. It
-is a mismatch when neither side has changed for the whole bound and they differ all the same; each
-change of either side begins the bound again. A key that still changes when patience ends is open.
+is a mismatch if neither side has changed for the whole bound and they still differ; each change of
+either side restarts the bound. A key that still changes when patience ends is open.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from changelog.compare.plan import Plan
-from changelog.compare.side import Key, Row
+from changelog.compare.plan import ComparePlan
+from changelog.compare.side import Key, SideRow
 from changelog.compare.texts import normal, row_text
 
-Look = Callable[[Sequence[Key]], list[Row]]
+Look = Callable[[Sequence[Key]], list[SideRow]]
 State = tuple[bytes, ...]
-"""The rows of a key in short, in an order of their own: none when the key is not there."""
+"""The sorted digests of a key's rows; empty if the key does not exist."""
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
@@ -25,7 +25,7 @@ _LONGEST_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How long the target may lag, and how long keys that keep changing are looked at."""
+    """The time that the target may lag, and the time for which changing keys are looked at."""
 
     bound_s: float
     patience_s: float
@@ -33,13 +33,13 @@ class Lag:
 
 @dataclass(slots=True)
 class _Watched:
-    """State of one key."""
+    """The state of one key on both sides."""
 
-    since: float  # when both sides became as they are
+    since: float  # when the two sides reached this state
     source: State
     versions: tuple[str, ...]
     target: State
-    seen: list[tuple[float, State]] = field(default_factory=list)  # the source's, within the bound
+    source_states: list[tuple[float, State]] = field(default_factory=list)  # within the bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +47,28 @@ class Differing:
     """A key whose rows differ, with its rows on both sides."""
 
     key: Key
-    source: tuple[Row, ...]
-    target: tuple[Row, ...]
+    source: tuple[SideRow, ...]
+    target: tuple[SideRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The verdicts on the keys that were looked at."""
+class WatchOutcome:
+    """The verdicts on the watched keys."""
 
     mismatches: tuple[Key, ...]
-    open: tuple[Key, ...]  # which changed until the end
+    open: tuple[Key, ...]  # keys that kept changing until patience ended
     shown: tuple[Differing, ...]  # some of the mismatches with their rows
     looks: int
 
 
-def normal_row(plan: Plan, row: Row) -> tuple[str | None, ...]:
-    """Return a row's texts, one for all that mean the same value."""
+def normal_row(plan: ComparePlan, row: SideRow) -> tuple[str | None, ...]:
+    """Return the normal texts of a row's columns."""
     columns = zip(plan.columns, (*row.key, *row.texts), strict=True)
     return tuple(None if text is None else normal(column.form, text) for column, text in columns)
 
 
-def _states(plan: Plan, rows: Iterable[Row]) -> dict[Key, tuple[State, tuple[str, ...]]]:
-    grouped: dict[Key, list[Row]] = {}
+def _states(plan: ComparePlan, rows: Iterable[SideRow]) -> dict[Key, tuple[State, tuple[str, ...]]]:
+    grouped: dict[Key, list[SideRow]] = {}
     for row in rows:
         grouped.setdefault(row.key, []).append(row)
     return {
@@ -86,12 +86,12 @@ def _digest(texts: tuple[str | None, ...]) -> bytes:
     ).digest()
 
 
-class Watch:
-    """Looks at keys again and again."""
+class KeyWatch:
+    """Looks at differing keys repeatedly until each has a verdict."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ComparePlan,
         source: Look,
         target: Look,
         lag: Lag,
@@ -100,12 +100,12 @@ class Watch:
         sleep: Callable[[float], None],
         most_shown: int,
     ) -> None:
-        """Look at nothing yet."""
+        """Remember how to look at the two sides."""
         self._plan, self._source, self._target, self._lag = plan, source, target, lag
         self._clock, self._sleep, self._most_shown = clock, sleep, most_shown
 
-    def run(self, keys: Sequence[Key]) -> Outcome:
-        """Look until each key has agreed, has been a mismatch for the bound, or patience ends."""
+    def run(self, keys: Sequence[Key]) -> WatchOutcome:
+        """Look at the keys until each agrees or is a mismatch, or until patience ends."""
         began = self._clock()
         watched: dict[Key, _Watched | None] = dict.fromkeys(keys)
         mismatches: list[Key] = []
@@ -123,36 +123,40 @@ class Watch:
             if watched:
                 self._sleep(min(pause, max(self._lag.bound_s / 2, _FIRST_PAUSE_S)))
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
-        return Outcome(tuple(mismatches), tuple(watched), tuple(shown), looks)
+        return WatchOutcome(tuple(mismatches), tuple(watched), tuple(shown), looks)
 
     def _look(self, watched: dict[Key, _Watched | None]) -> list[Key]:
-        """Look once; takes the keys that are decided out and returns the mismatches."""
+        """Look once: remove the decided keys from `watched` and return the mismatches."""
         keys = [*watched]
-        # The target first: what it has then, the source has had before.
+        # The target first: every value that it has by then, the source has had before.
         target = _states(self._plan, self._target(keys))
-        at = self._clock()
+        now = self._clock()
         source = _states(self._plan, self._source(keys))
         refuted = []
         for key in keys:
-            own, versions = source.get(key, ((), ()))
-            other, _ = target.get(key, ((), ()))
+            source_state, versions = source.get(key, ((), ()))
+            target_state, _ = target.get(key, ((), ()))
             state = watched[key]
-            if state is None or (own, versions, other) != (
+            if state is None or (source_state, versions, target_state) != (
                 state.source,
                 state.versions,
                 state.target,
             ):
-                seen = [] if state is None else state.seen
-                state = watched[key] = _Watched(at, own, versions, other, seen)
-            first = at - self._lag.bound_s
-            state.seen = [past for past in state.seen if past[0] >= first]
-            if own == other or any(other == past for _, past in state.seen):
+                earlier_states = [] if state is None else state.source_states
+                state = watched[key] = _Watched(
+                    now, source_state, versions, target_state, earlier_states
+                )
+            oldest = now - self._lag.bound_s
+            state.source_states = [past for past in state.source_states if past[0] >= oldest]
+            if source_state == target_state or any(
+                target_state == past for _, past in state.source_states
+            ):
                 del watched[key]
-            elif at - state.since >= self._lag.bound_s:
+            elif now - state.since >= self._lag.bound_s:
                 del watched[key]
                 refuted.append(key)
             else:
-                state.seen.append((at, own))
+                state.source_states.append((now, source_state))
         return refuted
 
     def _differing(self, keys: Sequence[Key]) -> list[Differing]:
@@ -162,8 +166,8 @@ class Watch:
         return [Differing(key, source.get(key, ()), target.get(key, ())) for key in keys]
 
 
-def _by_key(rows: Iterable[Row]) -> Mapping[Key, tuple[Row, ...]]:
-    grouped: dict[Key, tuple[Row, ...]] = {}
+def _by_key(rows: Iterable[SideRow]) -> Mapping[Key, tuple[SideRow, ...]]:
+    grouped: dict[Key, tuple[SideRow, ...]] = {}
     for row in rows:
         grouped[row.key] = (*grouped.get(row.key, ()), row)
     return grouped

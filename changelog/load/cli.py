@@ -146,7 +146,7 @@ def load(
 
     collect_rarely()
     settings = project_of(project, overrides, options.client)
-    url, table = parse_into(resolved(options.into, settings.root), options.table)
+    url, table = parse_into(resolved(options.into, settings.root, named_by="--into"), options.table)
     wishes, how = _wishes(topics, table, options), _settings(topics, url, table, options)
     check_topics(settings.kafka, how)
     with closing(Schemas(settings.registry)) as schemas:

@@ -108,7 +108,10 @@ def publish(project: ProjectOption = Path(), *, options_given: Given, options: _
         lambda: SchemaRegistry(settings.registry),
         bar_console(as_json=options.as_json),
     )
-    query, source = _query(options.query), resolved(options.source, settings.root)
+    query, source = (
+        _query(options.query),
+        resolved(options.source, settings.root, named_by="--source"),
+    )
     stop = stop_on_signals()
 
     def run() -> None:

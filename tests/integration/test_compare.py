@@ -15,8 +15,8 @@ import pytest
 
 from changelog.compare.address import parse_target
 from changelog.compare.command import open_target
-from changelog.compare.compare import Request, compare
-from changelog.compare.postgres import PostgresSide, Relation
+from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.postgres import ComparedRelation, PostgresSide
 from tests.support.copies import COLUMNS, KINDS, Source, every_row
 
 ROWS = every_row()
@@ -37,12 +37,12 @@ def copy(request, source, tmp_path):
 
 
 def compared(source, copy, **options):
-    relation = Relation(table=source.name)
+    relation = ComparedRelation(table=source.name)
     with (
         closing(PostgresSide(source.dsn, relation, of="source")) as own,
         closing(open_target(parse_target(copy.target), source.name, Path())) as other,
     ):
-        return compare(own, other, Request(**{"settle_s": 0.0, **options}))
+        return compare(own, other, CompareRequest(**{"settle_s": 0.0, **options}))
 
 
 class Texts:
@@ -63,13 +63,13 @@ class Texts:
 
 def test_both_sides_write_the_same_text_of_every_value(source, copy):
     texts: list[dict] = []
-    relation = Relation(table=source.name)
+    relation = ComparedRelation(table=source.name)
     with (
         closing(PostgresSide(source.dsn, relation, of="source")) as own,
         closing(open_target(parse_target(copy.target), source.name, Path())) as other,
     ):
         noting: Any = Texts(own, texts)
-        compare(noting, Texts(other, texts), Request(settle_s=0.0))
+        compare(noting, Texts(other, texts), CompareRequest(settle_s=0.0))
     one, two = texts
     assert {*one} == {*two}
     differing = {

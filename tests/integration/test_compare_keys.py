@@ -13,8 +13,8 @@ from psycopg2.extensions import parse_dsn
 
 from changelog.compare.address import parse_target
 from changelog.compare.command import open_target
-from changelog.compare.compare import Request, compare
-from changelog.compare.postgres import PostgresSide, Relation
+from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.contract.base.errors import ConfigurationError
 from tests.support.matrix import first
 
@@ -73,10 +73,10 @@ def other(dsn):
 
 def compared(dsn, target, **options):
     with (
-        closing(PostgresSide(dsn, Relation(table="own"), of="source")) as source,
+        closing(PostgresSide(dsn, ComparedRelation(table="own"), of="source")) as source,
         closing(open_target(parse_target(target), "own", Path())) as other,
     ):
-        return compare(source, other, Request(**{"settle_s": 0.0, **options}))
+        return compare(source, other, CompareRequest(**{"settle_s": 0.0, **options}))
 
 
 @pytest.mark.parametrize(("kind", "copy"), first(7, FOUND))
@@ -112,7 +112,7 @@ def test_a_sample_without_a_row_proves_nothing(dsn, execute, run_command):
     for _ in range(40):
         code, _, said = run_command([*words, "--settle", "0", "--sample", "50%"])
         codes.add(code)
-        assert code == 3 or "the sample took no row" in said
+        assert code == 3 or "the sample has no row" in said
     assert codes == {3, 4}
 
 

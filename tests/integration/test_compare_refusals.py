@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -10,8 +12,9 @@ import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
 
-from changelog.compare.compare import Request, compare
-from changelog.compare.postgres import PostgresSide, Relation
+from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.duckdb_side import _PAUSES_S
+from changelog.compare.postgres import ComparedRelation, PostgresSide
 
 TABLES = """
 CREATE TABLE orders (id int PRIMARY KEY, t text, n numeric);
@@ -33,15 +36,20 @@ def target(dsn, execute):
     [
         (["nowhere"], 2, 'the source has no table "nowhere"'),
         ([], 2, "no table of the source is named"),
-        (["orders", "--query", "SELECT 1"], 2, "a table and a --query are named"),
+        (["orders", "--query", "SELECT 1"], 2, "both a table and --query are given"),
         (["--query", "SELEC 1", "--key", "id"], 2, "the query cannot be run"),
         (["--query", "SELECT 1); DROP TABLE orders; SELECT (1", "--key", "id"], 2, "cannot be run"),
         (["orders", "--key", "other"], 2, 'the source has no column "other"'),
         (["keyless"], 2, "the source has no primary key"),
         (["orders", "--columns", "t=missing"], 2, 'the target has no "missing"'),
-        (["orders", "--sample", "much"], 2, "--sample 'much' is no part"),
+        (["orders", "--sample", "much"], 2, "--sample 'much' is not a part"),
         (["--query", "SELECT 1 AS id", "--key", "id", "--rate", "9"], 2, "--rate needs a table"),
-        (["orders", "--target", "nothing:secret"], 2, "--target names no copy"),
+        (["orders", "--target", "nothing:secret"], 2, "--target is none of the kinds"),
+        (
+            ["orders", "--target", "postgresql://me:${NO_SUCH_VARIABLE}@h/db/t"],
+            2,
+            "--target names the environment variable NO_SUCH_VARIABLE, which is not set",
+        ),
         (["orders", "--target", "duckdb:/missing.duckdb/t"], 2, "there is no file"),
         (["orders", "--target", "parquet:/missing/*.parquet"], 2, "cannot be read"),
         (["orders", "--target", "postgresql://me:s3cret@127.0.0.1:1/db/copy"], 1, "no PostgreSQL"),
@@ -56,6 +64,75 @@ def test_bad_input_is_told_in_a_line(dsn, target, run_command, execute, words, c
     assert execute("SELECT count(*) FROM orders") == [(100,)]
 
 
+@pytest.mark.parametrize(
+    "source", ["postgresql://me:${NO_SUCH_VARIABLE}@h/db", "${NO_SUCH_VARIABLE}"]
+)
+def test_a_variable_that_is_missing_is_named_with_its_option(target, run_command, source):
+    ended, _, said = run_command(["verify", "orders", "--source", source, "--target", target])
+    assert ended == 2
+    assert "--source names the environment variable NO_SUCH_VARIABLE, which is not set" in said
+    assert "changelog.toml" not in said
+
+
+def test_a_source_in_a_variable_is_a_connection_string(dsn, target, run_command):
+    words = ["verify", "orders", "--source", "${SHOP_DSN}", "--target", target, "--json"]
+    ended, report, said = run_command(words, env={"SHOP_DSN": dsn})
+    assert (ended, report.get("verified")) == (0, True), said
+
+
+def test_a_locked_duckdb_file_is_told_at_once(dsn, target, run_command, tmp_path):
+    file = tmp_path / "copy.duckdb"
+    script = (
+        "import duckdb, sys\n"
+        f"database = duckdb.connect({str(file)!r})\n"
+        "database.execute('CREATE TABLE orders (id INTEGER)')\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        assert writer.stdout.readline() == b"ready\n"
+        began = time.monotonic()
+        words = ["verify", "orders", "--source", dsn, "--target", f"duckdb:{file}"]
+        ended, _, said = run_command(words)
+        took_s = time.monotonic() - began
+        writer.stdin.close()
+    assert ended == 1
+    assert f"process {writer.pid} (" in said
+    assert "has the file open for writing | hint: close its connection" in said
+    assert took_s < sum(_PAUSES_S)
+
+
+def test_files_that_are_overwritten_all_the_time_end_with_4(
+    dsn, target, run_command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("changelog.compare.duckdb_side._PAUSES_S", (0.1, 0.1))
+    file = tmp_path / "orders.parquet"
+    done = threading.Event()
+
+    def overwrite() -> None:
+        size = 0
+        while not done.is_set():
+            size += 1
+            file.write_bytes(b"PAR1" + b"x" * (size % 100))
+            time.sleep(0.01)
+
+    file.write_bytes(b"PAR1")
+    writer = threading.Thread(target=overwrite)
+    writer.start()
+    try:
+        words = ["verify", "orders", "--source", dsn, "--target", f"parquet:{file}"]
+        ended, _, said = run_command(words)
+    finally:
+        done.set()
+        writer.join()
+    assert ended == 4, said
+    assert "was overwritten while it was read, 2 times in a row" in said
+
+
 def test_a_role_that_may_not_read_is_told(dsn, target, run_command, execute, prefix):
     execute(f"CREATE ROLE reader_{prefix} LOGIN")
     try:
@@ -68,10 +145,12 @@ def test_a_role_that_may_not_read_is_told(dsn, target, run_command, execute, pre
 
 def test_a_rate_reads_the_table_in_parts(dsn, target):
     with (
-        closing(PostgresSide(dsn, Relation(table="orders"), of="source", rate=10_000)) as source,
-        closing(PostgresSide(dsn, Relation(table="copy"), of="target")) as copy,
+        closing(
+            PostgresSide(dsn, ComparedRelation(table="orders"), of="source", rate=10_000)
+        ) as source,
+        closing(PostgresSide(dsn, ComparedRelation(table="copy"), of="target")) as copy,
     ):
-        report = compare(source, copy, Request(settle_s=0.0))
+        report = compare(source, copy, CompareRequest(settle_s=0.0))
     assert (report.verified, report.source_rows) == (True, 100)
 
 
@@ -101,10 +180,10 @@ def test_live_writes_are_no_false_alarm_and_a_lost_change_is_found(dsn, target, 
 
     def looked():
         with (
-            closing(PostgresSide(dsn, Relation(table="orders"), of="source")) as source,
-            closing(PostgresSide(dsn, Relation(table="copy"), of="target")) as copy,
+            closing(PostgresSide(dsn, ComparedRelation(table="orders"), of="source")) as source,
+            closing(PostgresSide(dsn, ComparedRelation(table="copy"), of="target")) as copy,
         ):
-            return compare(source, copy, Request(settle_s=3.0))
+            return compare(source, copy, CompareRequest(settle_s=3.0))
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -8,19 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from changelog.compare.forms import Form, Kind, Native
-from changelog.compare.plan import Buckets, Column, Plan
-from changelog.compare.side import Key, Row
-from changelog.compare.watch import Lag, Watch
+from changelog.compare.forms import CompareForm, Native, TypeFamily
+from changelog.compare.plan import ComparedColumn, ComparePlan, KeyBuckets
+from changelog.compare.side import Key, SideRow
+from changelog.compare.watch import KeyWatch, Lag
 
 BOUND = 10.0
 PATIENCE = 60.0
-_TEXT = Form(Kind.TEXT)
+_TEXT = CompareForm(TypeFamily.TEXT)
 _COLUMNS = [
-    Column(name, name, _TEXT, Native("text", Kind.TEXT), Native("text", Kind.TEXT))
+    ComparedColumn(
+        name, name, _TEXT, Native("text", TypeFamily.TEXT), Native("text", TypeFamily.TEXT)
+    )
     for name in ("id", "value")
 ]
-PLAN = Plan((_COLUMNS[0],), (_COLUMNS[1],), Buckets(61, by_value=False))
+PLAN = ComparePlan((_COLUMNS[0],), (_COLUMNS[1],), KeyBuckets(61, by_value=False))
 KEY: Key = ("1",)
 
 History = list[tuple[float, str | None]]
@@ -48,16 +50,16 @@ class World:
         place, value = past[-1] if past else (-1, None)
         return value, str(place)
 
-    def look(self, history: History, keys: Sequence[Key]) -> list[Row]:
+    def look(self, history: History, keys: Sequence[Key]) -> list[SideRow]:
         self.now += 0.01
         value, version = self.at(history)
-        return [] if value is None else [Row(key, (value,), version) for key in keys]
+        return [] if value is None else [SideRow(key, (value,), version) for key in keys]
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
     def watched(self, bound: float = BOUND):
-        watch = Watch(
+        watch = KeyWatch(
             PLAN,
             lambda keys: self.look(self.history, keys),
             lambda keys: self.look(self.arrivals, keys),
