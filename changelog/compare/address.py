@@ -11,6 +11,10 @@ KINDS = {
     "postgres": "postgres:postgresql://user@host/database/schema.table",
     "parquet": "'parquet:/data/orders/*.parquet'",
     "duckdb": "duckdb:shop.duckdb/orders",
+    "delta": "delta:/data/orders",
+    "search": "search:http://host:9200/orders",
+    "topic": "topic:shop.public.orders",
+    "cache": "'cache:redis://host:6379/0/orders:*'",
 }
 """The kinds of targets, each with an example."""
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from changelog.compare.address import TargetAddress, is_dsn, parse_target, split_table
+from changelog.compare.cache_side import CacheSide
 from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.delta_side import DeltaSide
 from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
 from changelog.compare.postgres import ComparedRelation, PostgresSide
+from changelog.compare.search_side import SearchSide
 from changelog.compare.side import Side
-from changelog.config import SOURCE, load_project, resolved
+from changelog.compare.topic_side import TopicSide
+from changelog.config import BROKERS, SOURCE, load_project, resolved
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.base.jdbc import libpq_uri
 from changelog.runtime.edge import print_json, tell
@@ -48,7 +53,15 @@ def verify_copy(
     )
     with (
         closing(PostgresSide(dsn, relation, of="source", rate=options.rate)) as source,
-        closing(open_target(address, relation.table, project)) as target,
+        closing(
+            open_target(
+                address,
+                relation.table,
+                project,
+                key=[request.columns.get(name, name) for name in request.key or source.key],
+                given_settings=given_settings,
+            )
+        ) as target,
     ):
         report = compare(source, target, request, tell=tell)
     if as_json:
@@ -114,8 +127,18 @@ def _text(query: str) -> str:
         raise ConfigurationError(f"--query cannot be read: {error}") from None
 
 
-def open_target(address: TargetAddress, source_table: str, project: Path) -> Side:
+def open_target(  # noqa: PLR0911 - one for each kind
+    address: TargetAddress,
+    source_table: str,
+    project: Path,
+    *,
+    key: Sequence[str] = (),
+    given_settings: Mapping[str, Any] = MappingProxyType({}),
+) -> Side:
     """Open a copy; if its address names no table, the table has the source's name.
+
+    `key` has the names that the key's columns have in the copy; `given_settings` are those of the
+    command line, of which a topic takes brokers and registry.
 
     Raises ConfigurationError: there is no such copy, it may not be read, or its address is wrong;
     LockedCopyError: another process is writing the DuckDB file.
@@ -135,5 +158,22 @@ def open_target(address: TargetAddress, source_table: str, project: Path) -> Sid
             if not Path(file).is_file():
                 raise ConfigurationError(f"there is no file {file}", hint="duckdb:FILE/TABLE")
             return DuckdbFileSide(file, name)
+        case "delta":
+            return DeltaSide(place)
+        case "search":
+            return SearchSide(place, key)
+        case "cache":
+            return CacheSide(place, key)
+        case "topic":
+            return _topic(place, key, project, given_settings)
         case _:
             return ParquetSide(place)
+
+
+def _topic(
+    topic: str, key: Sequence[str], project: Path, given_settings: Mapping[str, Any]
+) -> TopicSide:
+    others = {name: value for name, value in given_settings.items() if name != _SOURCE}
+    settings = load_project(project, overrides=others, needs=[BROKERS], one_source=False)
+    registry = settings.registry if settings.registry.url else None
+    return TopicSide(topic, key, settings.kafka, registry)

@@ -77,9 +77,6 @@ def compare(
         tell(f"{len(differing)} buckets differ: looking at their rows")
     groups = _groups(differing, source_digests, target_digests)
     outcome, is_at_least = _watch_groups(source, target, watch, groups)
-    standby_notes = (
-        ("the source is a standby: its own lag counts too",) if source.is_standby() else ()
-    )
     return Report(
         source=source.place,
         target=target.place,
@@ -91,7 +88,7 @@ def compare(
         open=tuple(key_shown(plan, key) for key in outcome.open),
         compared=tuple(column.name for column in plan.columns),
         not_compared=plan.not_compared,
-        notes=(*plan.notes, *standby_notes),
+        notes=(*plan.notes, *source.notes(), *target.notes()),
         settle_s=request.settle_s,
         sample=request.sample,
         looks=outcome.looks,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from changelog.compare.duckdb_texts import (
     JSON_FUNCTION,
     expression,
+    literal,
     member,
     native_of,
     quoted,
@@ -59,8 +60,8 @@ class LockedCopyError(SinkError):
 class DuckdbSide(ABC):
     """A relation that DuckDB reads: `place` is its address for messages, `relation` its SQL."""
 
-    def __init__(self, place: str, folder: Path) -> None:
-        """Open a database in memory that can reach `folder` and a scratch folder of its own."""
+    def __init__(self, place: str, folder: Path | None) -> None:
+        """Open a database in memory that can reach `folder`, or only its own scratch folder."""
         from changelog.runtime.closed_database import (  # noqa: PLC0415 - an extra
             closed_database,
         )
@@ -70,7 +71,8 @@ class DuckdbSide(ABC):
         self._was_read = False
         self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
         self.database: duckdb.DuckDBPyConnection = closed_database(
-            {**_SETTINGS, "temp_directory": self._folder.name}, [folder]
+            {**_SETTINGS, "temp_directory": self._folder.name},
+            [folder or Path(self._folder.name)],
         )
         self.database.execute("SET TimeZone = 'UTC'")
         self.database.create_function(
@@ -121,7 +123,7 @@ class DuckdbSide(ABC):
         Rewriting JSON takes most of the time, so it is left as it is where the first rows have it
         as PostgreSQL writes it. Rows that have it otherwise then differ, and are compared by value.
         """
-        name = quoted(column.target)
+        name = self._column(column.target)
         if column.form == CompareForm(TypeFamily.JSON) and column.target_native.name in {
             "VARCHAR",
             "JSON",
@@ -133,6 +135,10 @@ class DuckdbSide(ABC):
             if all(jsonb_text(text) == text for (text,) in first):
                 return f"CAST({name} AS VARCHAR)"
         return expression(column.form, column.target_native, name)
+
+    def _column(self, name: str) -> str:
+        """Return the SQL of a column."""
+        return quoted(name)
 
     @staticmethod
     def _member(column: ComparedColumn, text: str) -> str:
@@ -250,6 +256,10 @@ class DuckdbSide(ABC):
             "either one process that writes or several that only read",
         )
 
+    def notes(self) -> tuple[str, ...]:
+        """Return facts about what was read."""
+        return ()
+
     def close(self) -> None:
         """Close the database and remove the scratch folder."""
         self.database.close()
@@ -270,8 +280,8 @@ class ParquetSide(DuckdbSide):
         super().__init__(f"parquet:{pattern}", fixed if fixed.is_dir() else fixed.parent)
         path += "/" * pattern.endswith("/")
         self._pattern = path
-        self.relation = f"read_parquet({_literal(path)}, union_by_name = true)"
-        _check(self, "check the path; a pattern has to be quoted: 'parquet:/data/*.parquet'")
+        self.relation = f"read_parquet({literal(path)}, union_by_name = true)"
+        check_columns(self, "check the path; a pattern has to be quoted: 'parquet:/data/*.parquet'")
 
     def _paths(self) -> Iterable[str]:
         return iglob(self._pattern, recursive=True)  # noqa: PTH207 - the pattern is absolute
@@ -291,7 +301,7 @@ class DuckdbFileSide(DuckdbSide):
         self._file = str(path)
         parts = ".".join(quoted(part) for part in table.split("."))
         self.relation = f"copy.{parts}" if "." in table else f"copy.main.{parts}"
-        _check(self, "duckdb:FILE/TABLE, or FILE/SCHEMA.TABLE")
+        check_columns(self, "duckdb:FILE/TABLE, or FILE/SCHEMA.TABLE")
 
     def _paths(self) -> Iterable[str]:
         return [self._file]
@@ -299,14 +309,18 @@ class DuckdbFileSide(DuckdbSide):
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Attach the file read-only."""
-        self.database.execute(f"ATTACH {_literal(self._file)} AS copy (READ_ONLY)")
+        self.database.execute(f"ATTACH {literal(self._file)} AS copy (READ_ONLY)")
         try:
             yield
         finally:
             self.database.execute("DETACH copy")
 
 
-def _check(side: DuckdbSide, hint: str) -> None:
+def check_columns(side: DuckdbSide, hint: str) -> None:
+    """Read the columns of a side that was just opened; it is closed if they cannot be read.
+
+    Raises ConfigurationError: they cannot.
+    """
     try:
         side.columns()
     except LockedCopyError:
@@ -318,10 +332,6 @@ def _check(side: DuckdbSide, hint: str) -> None:
     except BaseException:
         side.close()
         raise
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _message(error: Exception) -> str:

@@ -11,6 +11,11 @@ from changelog.compare.texts import RAW
 JSON_FUNCTION = "canonical_json"
 """Name of the SQL function that writes JSON: a function of this process, registered in DuckDB."""
 
+DOCUMENT_JSON_FUNCTION = "document_json"
+"""Name of the SQL function that writes the JSON that a field of a document has; see `texts`."""
+DOCUMENT_LIST_FUNCTION = "document_list"
+"""Name of the SQL function that returns the texts of a document's array; see `texts`."""
+
 _INTEGERS = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
     *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
@@ -74,6 +79,13 @@ def expression(form: CompareForm, native: Native, column: str) -> str:
     if form.is_list and native.is_list:
         element = _plain(form.kind, native, "item")
         return f"CAST(to_json(list_transform({column}, lambda item: {element})) AS VARCHAR)"
+    if form.is_list and native.is_document:
+        items = f"{DOCUMENT_LIST_FUNCTION}({column})"
+        element = _plain(form.kind, native, "item")
+        listed = f"CAST(to_json(list_transform({items}, lambda item: {element})) AS VARCHAR)"
+        return f"coalesce({listed}, {column})"  # an array of several dimensions is a text
+    if form.kind is TypeFamily.JSON and native.is_document:
+        return f"{DOCUMENT_JSON_FUNCTION}({column})"
     return _plain(form.kind, native, column)
 
 
@@ -170,6 +182,11 @@ def member(form: CompareForm, native: Native, canonical: str) -> str:
 def row(members: Sequence[str]) -> str:
     """Return the SQL of a row's canonical text, from the SQL of its members."""
     return "'(' || " + " || ',' || ".join(members) + " || ')'"
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def quoted(name: str) -> str:

@@ -12,6 +12,7 @@
 | `bytea`, `uuid`, `boolean`, `time` | the same | the value |
 | arrays of one dimension | lists | element by element |
 | any | text | the value that the text stands for |
+| any | a field of JSON documents | the value that the JSON stands for |
 
 Null equals only null; in particular it differs from an empty text.
 """
@@ -62,6 +63,7 @@ class Native:
     is_list: bool = False
     zoned: bool = False  # whether a moment has a time zone
     cast: str = ""  # for DuckDB: the name of the element's type of a list, else of the type
+    is_document: bool = False  # whether it is a field of JSON documents: the text of any JSON value
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ def _pair_lists(source: Native, target: Native) -> Pair | None:
     if source.is_list and target.is_list:
         kind = _common(source.kind, target.kind)
         return None if kind is None else Pair(CompareForm(kind, is_list=True))
+    if source.is_list and target.is_document:
+        return Pair(CompareForm(source.kind, is_list=True))
     if source.is_list and target.kind in _TEXTS:
         return Pair(
             CompareForm(TypeFamily.PLAIN), "a list is compared with the text that PostgreSQL writes"
@@ -141,6 +145,8 @@ _PLAIN_AS_TEXT = {TypeFamily.INTEGER, TypeFamily.UUID, TypeFamily.DATE}
 
 
 def _note(source: Native, target: Native, kind: TypeFamily) -> str:
+    if source.kind in _FLOATS and target.is_document:
+        return ""  # a number of JSON is most often a float as well
     if kind in _FLOATS and not {source.kind, target.kind} <= _FLOATS:
         return f"compared as {kind.value}: digits beyond its precision are not compared"
     if kind is TypeFamily.TIMESTAMP and source.zoned is not target.zoned:

@@ -223,10 +223,12 @@ class PostgresSide:
         ((plan,),) = self._run(query)
         return int(plan[0]["Plan"]["Plan Rows"])
 
-    def is_standby(self) -> bool:
-        """Return whether the server is a standby, which may itself lag."""
-        ((answer,),) = self._run("SELECT pg_is_in_recovery()")
-        return bool(answer)
+    def notes(self) -> tuple[str, ...]:
+        """Return a note if the source is a standby, which may itself lag."""
+        if not self._is_source:
+            return ()
+        ((is_standby,),) = self._run("SELECT pg_is_in_recovery()")
+        return ("the source is a standby: its own lag counts too",) if is_standby else ()
 
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""

@@ -57,5 +57,8 @@ class Side(Protocol):
     def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
 
+    def notes(self) -> tuple[str, ...]:
+        """Return facts about what was read that the report shows."""
+
     def close(self) -> None:
         """Close connections and remove temporary files."""

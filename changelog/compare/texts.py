@@ -187,6 +187,52 @@ def jsonb_text(text: str) -> str:
         return text
 
 
+def document_json(text: str) -> str:
+    """Return the JSON of a document's field as `jsonb` writes it, from the text of the field.
+
+    A JSON value stands in a document either as it is or as a string that has its text. A string
+    that is not JSON is the value itself.
+
+    >>> document_json('{"a":1}'), document_json("plain")
+    ('{"a": 1}', '"plain"')
+    """
+    try:
+        return _as_jsonb(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+    except RecursionError:
+        return text
+    except ValueError:
+        return _quote(text)
+
+
+def document_list(text: str | None) -> list[str | None] | None:
+    """Return the texts of a JSON array's elements, or None if the text is not an array of scalars.
+
+    >>> document_list('["a",1.50,null]')
+    ['a', '1.50', None]
+    """
+    if text is None or not text.startswith("["):
+        return None
+    try:
+        values = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+    if any(isinstance(value, list) for value in values):
+        return None
+    return [_element_text(value) for value in values]
+
+
+def _element_text(value: Any) -> str | None:  # noqa: ANN401 - any JSON
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case Decimal():
+            return str(value)
+        case _:
+            return json_text(value)
+
+
 def _as_jsonb(value: Any) -> str:  # noqa: ANN401 - any JSON
     match value:
         case None | bool():

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import duckdb
 import psycopg2
+from deltalake import write_deltalake
 from psycopg2.extensions import parse_dsn
 
 COLUMNS = {
@@ -182,9 +183,26 @@ class ParquetCopy(DuckdbCopy):
                 )
 
 
+class DeltaCopy(DuckdbCopy):
+    """A Delta table with two partitions; Delta has no time of day, so that is text there."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        super().__init__(dsn, folder)
+        self.target = f"delta:{folder}/copy"
+
+    def fill(self, rows: list[Values]) -> None:
+        with closing(duckdb.connect()) as database:
+            self.into(database, rows)
+            table = database.sql(
+                "SELECT * REPLACE (CAST(ti AS VARCHAR) AS ti), id % 2 AS part FROM copy"
+            ).to_arrow_table()
+        write_deltalake(f"{self.folder}/copy", table, mode="overwrite", partition_by=["part"])
+
+
 Copy = PostgresCopy | DuckdbCopy
 KINDS: dict[str, Callable[[str, Path], Copy]] = {
     "postgres": PostgresCopy,
     "parquet": ParquetCopy,
     "duckdb": DuckdbCopy,
+    "delta": DeltaCopy,
 }
