@@ -1,4 +1,4 @@
-"""Connectors by REST, as Kafka Connect's clients ask for them: topics to PostgreSQL.
+"""Connectors with Kafka Connect's REST interface: sinks to PostgreSQL, captures, rebuilds.
 
 Requests and topics come in, rows go out. The command imports it.
 """

@@ -1,7 +1,7 @@
 """Answers to the requests of Kafka Connect's REST interface.
 
-Known clients' needs decide where Kafka itself is free: a configuration comes back with the keys
-that were sent and no others; flags are read in any letters; secrets come back as a mask.
+Where Kafka Connect leaves the answer open, the known clients decide: a configuration comes back
+with exactly the keys that were sent, flags are case-insensitive, and secrets come back as a mask.
 """
 
 from __future__ import annotations
@@ -67,20 +67,22 @@ class WorkerAnswers:
         return HttpAnswer(200, version)
 
     def health(self, _: ApiRequest) -> HttpAnswer:
-        """Tell whether this worker works: one has read its topic before it listens."""
-        wrong = [problem for pulse in self._pulses() if (problem := pulse.problem())]
-        if wrong:
-            return HttpAnswer(503, {"status": "unhealthy", "message": "; ".join(wrong)})
+        """Return whether the threads of this worker work.
+
+        It has read the topic of the state by then: it listens only afterwards.
+        """
+        failures = [problem for pulse in self._pulses() if (problem := pulse.problem())]
+        if failures:
+            return HttpAnswer(503, {"status": "unhealthy", "message": "; ".join(failures)})
         return HttpAnswer(200, {"status": "healthy", "message": "Worker has completed startup."})
 
     def connectors(self, request: ApiRequest) -> HttpAnswer:
-        """List names, with the parts that the query expands."""
+        """List the connectors' names, with `info` and `status` if the query expands them."""
         expanded = {
             part for name, value in request.query if name == "expand" for part in value.split(",")
-        }
-        shown = expanded & {"info", "status"}
+        } & {"info", "status"}
         with self._store.read() as cluster:
-            if not shown:
+            if not expanded:
                 return HttpAnswer(200, sorted(cluster.connectors))
 
             def status(name: str) -> dict[str, Any]:
@@ -90,13 +92,13 @@ class WorkerAnswers:
             return HttpAnswer(
                 200,
                 {
-                    name: {part: parts[part](name) for part in sorted(shown)}
+                    name: {part: parts[part](name) for part in sorted(expanded)}
                     for name in sorted(cluster.connectors)
                 },
             )
 
     def create(self, request: ApiRequest) -> HttpAnswer:
-        """Make a connector."""
+        """Create a connector."""
         fields = request.object()
         config, name = fields.get("config"), fields.get("name")
         if not isinstance(config, dict) or not isinstance(name, str):
@@ -114,7 +116,7 @@ class WorkerAnswers:
         with self._store.read() as cluster:
             first = cluster.connectors.get(name)
         if first is not None and first.creation_id != connector.creation_id:
-            # Compaction keeps the last record of a key: that has to be the first one's.
+            # Compaction keeps the last record of a key: write the connector that was first again.
             self._store.write([connector_record(first)])
             raise RequestError(409, f"Connector {name} already exists")
         return self._described(connector, 201)
@@ -125,12 +127,12 @@ class WorkerAnswers:
             return HttpAnswer(200, cluster.info(connector_of(cluster, request).name))
 
     def config(self, request: ApiRequest) -> HttpAnswer:
-        """Return a configuration."""
+        """Return a connector's configuration, with secrets masked."""
         with self._store.read() as cluster:
             return HttpAnswer(200, masked(connector_of(cluster, request).config))
 
     def put_config(self, request: ApiRequest) -> HttpAnswer:
-        """Make a connector, or give it another configuration."""
+        """Create a connector, or replace its configuration."""
         name = request.path["name"]
         with self._store.read() as cluster:
             old = cluster.connectors.get(name)
@@ -144,7 +146,7 @@ class WorkerAnswers:
         old = self._connector(request)
         merged = {**old.config, **request.object()}
         config = {name: value for name, value in merged.items() if value is not None}
-        # A secret that is kept is not sent elsewhere because other keys changed around it.
+        # A kept secret must not go to another server because the request changes the address.
         changed = {name: value for name, value in config.items() if name in request.object()}
         unmasked({**masked(old.config), **changed}, old.config)
         checked = self._checked(old.name, config, old.config)
@@ -166,11 +168,11 @@ class WorkerAnswers:
         return self._turn(request, STARTED, 202)
 
     def stop(self, request: ApiRequest) -> HttpAnswer:
-        """Take the tasks away."""
+        """Stop the connector: end its tasks and keep its configuration."""
         return self._turn(request, STOPPED, 204)
 
     def restart(self, request: ApiRequest) -> HttpAnswer:
-        """Restart tasks, the failed ones or all; the connector itself has no work."""
+        """Restart the failed tasks or all of them; the connector itself does nothing."""
         connector = self._connector(request)
         if not request.flag("includeTasks") and not request.flag("onlyFailed"):
             return HttpAnswer(204)
@@ -180,8 +182,8 @@ class WorkerAnswers:
                 for task in connector.tasks
                 if cluster.task_status(connector.name, task)["state"] == FAILED
             }
-        some = failed if request.flag("onlyFailed") else set(connector.tasks)
-        self._restart(connector, some if request.flag("includeTasks") else set())
+        chosen = failed if request.flag("onlyFailed") else set(connector.tasks)
+        self._restart(connector, chosen if request.flag("includeTasks") else set())
         return HttpAnswer(202, self.status(request).body)
 
     def restart_task(self, request: ApiRequest) -> HttpAnswer:
@@ -191,7 +193,7 @@ class WorkerAnswers:
         return HttpAnswer(204)
 
     def delete(self, request: ApiRequest) -> HttpAnswer:
-        """Remove a connector; its places stay in the target, for one of the same name."""
+        """Remove a connector; its offsets stay in the target, for a new one of the same name."""
         self._store.write([(connector_key(self._connector(request).name), None)])
         return HttpAnswer(204)
 
@@ -221,7 +223,7 @@ class WorkerAnswers:
         return HttpAnswer(200, {connector.name: {"topics": topics}})
 
     def reset_topics(self, request: ApiRequest) -> HttpAnswer:
-        """Refuse: the configuration names the topics."""
+        """Refuse, because the configuration names the topics."""
         self._connector(request)
         raise RequestError(403, "Topic tracking reset is disabled.")
 
@@ -268,9 +270,9 @@ def _task(connector: Connector, request: ApiRequest) -> int:
 
 
 def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration as it is kept: texts, with its name and with its secrets.
+    """Return a configuration as it is stored: all values as text, with its name and its secrets.
 
-    Raises RequestError: it cannot be used.
+    Raises RequestError: the configuration cannot be used.
     """
     if config.get("name", name) != name:
         raise RequestError(400, "the name of the connector and the name in its config differ")
@@ -279,10 +281,10 @@ def _checked(name: str, config: Mapping[str, Any], kept: Mapping[str, str]) -> d
     except ConfigurationError as error:
         raise RequestError(400, str(error)) from None
     texts = {key: text_of(value) for key, value in revealed.items()}
-    wrong = problems(texts)
-    if wrong:
-        reasons_text = "\n".join(reason for reasons in wrong.values() for reason in reasons)
-        count = sum(len(reasons) for reasons in wrong.values())
+    errors = problems(texts)
+    if errors:
+        reasons_text = "\n".join(reason for reasons in errors.values() for reason in reasons)
+        count = sum(len(reasons) for reasons in errors.values())
         raise RequestError(
             400,
             f"Connector configuration is invalid and contains the following {count} error(s):\n"
@@ -299,7 +301,7 @@ class Offsets:
         self._store = store
 
     def offsets(self, request: ApiRequest) -> HttpAnswer:
-        """Return a connector's offsets, from its target or from the slot of its source."""
+        """Return a connector's offsets, from a sink's target or from a capture's slots."""
         config = self._connector(request).config
         if kind_of(config) is CAPTURE:
             return HttpAnswer(200, {"offsets": capture_offsets(parse_capture(config))})
@@ -321,7 +323,7 @@ class Offsets:
         )
 
     def alter_offsets(self, request: ApiRequest) -> HttpAnswer:
-        """Put places of a stopped connector elsewhere."""
+        """Set offsets of a stopped connector."""
         connector = self._stopped(request)
         offsets = request.object().get("offsets")
         if not isinstance(offsets, list) or not offsets:
@@ -330,7 +332,7 @@ class Offsets:
         settings = parse_settings(connector.config)
         for (topic, _), place in places.items():
             if place is not None and topic not in settings.topics:
-                raise RequestError(400, f'topic "{topic}" is none of this connector\'s')
+                raise RequestError(400, f'topic "{topic}" does not belong to this connector')
         with closing(SinkDatabase(settings)) as target:
             target.set_places(places)
         return HttpAnswer(
@@ -338,7 +340,7 @@ class Offsets:
         )
 
     def reset_offsets(self, request: ApiRequest) -> HttpAnswer:
-        """Forget the places of a stopped connector."""
+        """Delete the offsets of a stopped connector."""
         with closing(SinkDatabase(parse_settings(self._stopped(request).config))) as target:
             target.set_places(dict.fromkeys(target.places()))
         return HttpAnswer(
@@ -355,11 +357,11 @@ class Offsets:
             if kind_of(connector.config) is not SINK:
                 raise RequestError(
                     400,
-                    "a capture goes on where its log ends (`changelog resnapshot` copies tables "
-                    "anew), and a rebuild has no offsets",
+                    "only a sink's offsets can be changed: a capture continues where its log ends "
+                    "(`changelog resnapshot` copies tables again), and a rebuild has none",
                 )
-            at_work = any(name == connector.name for name, _ in cluster.statuses)
-        if connector.state != STOPPED or at_work:
+            has_tasks = any(name == connector.name for name, _ in cluster.statuses)
+        if connector.state != STOPPED or has_tasks:
             raise RequestError(
                 400,
                 "Connectors must be in the STOPPED state, and their tasks ended, before their "

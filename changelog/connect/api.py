@@ -1,4 +1,4 @@
-"""The requests on HTTP: their paths, their bodies, and how errors are told."""
+"""The REST interface over HTTP: paths, bodies, and the answers to errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from changelog.connect.requests import ApiRequest, HttpAnswer, RequestError
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.runtime.edge import one_line
 
-MOST_BYTES = 1 << 20  # of a request's body
+MOST_BYTES = 1 << 20  # the longest body of a request
 Act = Callable[[ApiRequest], HttpAnswer]
 
 
 def routes(answers: WorkerAnswers) -> list[Route]:
-    """Return each path with its methods."""
+    """Return the routes of the interface."""
     plugins, places = Plugins(), answers.places
     one, task = "/connectors/{name}", "/connectors/{name}/tasks/{task}"
     plugin = "/connector-plugins/{plugin}/config"
@@ -65,9 +65,9 @@ def routes(answers: WorkerAnswers) -> list[Route]:
 
 
 def make_app(
-    answers: WorkerAnswers, admission: Admission, beside: Sequence[Addition] = ()
+    answers: WorkerAnswers, admission: Admission, additions: Sequence[Addition] = ()
 ) -> ASGIApp:
-    """Return the application; additions are served under other paths."""
+    """Return the application; the additions answer the paths that are theirs."""
     handlers: dict[Any, Any] = {
         RequestError: _refused,
         ChangelogError: _failed,
@@ -75,7 +75,7 @@ def make_app(
         Exception: _broken,
     }
     app = Starlette(routes=routes(answers), exception_handlers=handlers)
-    return Guard(app, admission, beside)
+    return Guard(app, admission, additions)
 
 
 def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
@@ -96,15 +96,15 @@ async def _body(request: Request) -> Any:  # noqa: ANN401 - any JSON
     raw = bytearray()
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BYTES:
-        raise RequestError(413, f"a request has {MOST_BYTES} bytes at most")
+        raise RequestError(413, f"a request may have {MOST_BYTES} bytes at most")
     async for part in request.stream():
         raw += part
         if len(raw) > MOST_BYTES:
-            raise RequestError(413, f"a request has {MOST_BYTES} bytes at most")
+            raise RequestError(413, f"a request may have {MOST_BYTES} bytes at most")
     if not raw:
         return None
-    # A page of another site may send forms, texts, and bytes without a type, but no JSON, without
-    # being asked.
+    # A browser lets a page of another site send forms, plain text and untyped bytes here, but JSON
+    # only after this server has allowed it.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestError(415, "a body needs the header Content-Type: application/json")
@@ -114,7 +114,7 @@ async def _body(request: Request) -> Any:  # noqa: ANN401 - any JSON
     except UnicodeEncodeError:
         raise RequestError(400, "the body has a text with half of a surrogate pair") from None
     except (ValueError, RecursionError):
-        raise RequestError(400, "the body is no JSON") from None
+        raise RequestError(400, "the body is not JSON") from None
     return body
 
 
@@ -132,4 +132,4 @@ def _unrouted(_: Request, error: HTTPException) -> Response:
 
 
 def _broken(_: Request, __: Exception) -> Response:
-    return error_answer(500, "the request failed: the log of this worker says why")
+    return error_answer(500, "the request failed; see the log of this worker")

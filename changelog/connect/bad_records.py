@@ -1,4 +1,4 @@
-"""The bad records of a task: their dead letters, and their limit."""
+"""Bad records of a task: counted against the limit, and sent to the topic of dead letters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AGAIN_S = 1.0
 
 
 class BadRecords:
-    """The bad records of one task."""
+    """Handles the bad records of one task."""
 
     def __init__(self, kafka: KafkaConnection, settings: SinkConnectorSettings, task: int) -> None:
         self._kafka, self._settings, self._task = kafka, settings, task
@@ -37,9 +37,11 @@ class BadRecords:
     def tell(
         self, refused: Sequence[RefusedRecord], messages: Mapping[tuple[str, int, int], Message]
     ) -> None:
-        """Send records to the dead letters, acknowledged before their places are moved.
+        """Send records to the topic of dead letters, and wait until the brokers have them.
 
-        Raises SinkError: these are too many; LogError: the topic does not take them.
+        Afterwards the offsets may move past them.
+
+        Raises SinkError: there are too many bad records; LogError: the topic does not take them.
         """
         if not refused:
             return
@@ -54,7 +56,7 @@ class BadRecords:
                     if limit
                     else ""
                 ),
-                hint="mend the table or the configuration and restart the task, or set "
+                hint="correct the table or the configuration and restart the task, or set "
                 "errors.tolerance=all with errors.deadletterqueue.topic.name",
             )
         if not self._settings.dead_letters:
@@ -80,17 +82,19 @@ class BadRecords:
             "exception.class.name": "changelog.BadRecordError",
             "exception.message": refused.reason,
         }
-        own = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
-        return OutgoingRecord(message.key(), message.value(), [*(message.headers() or ()), *own])
+        error_headers = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
+        return OutgoingRecord(
+            message.key(), message.value(), [*(message.headers() or ()), *error_headers]
+        )
 
     def _opened(self) -> Producer:
         if self._producer is None:
             name = self._settings.dead_letters
             cluster = Cluster(self._kafka)
             check_unclaimed(self._kafka, name)
-            there = cluster.describe(filter(None, [name, twin_of(name)]))
-            if name in there:
-                check_dead_letters(name, there, there[name].settings)
+            existing = cluster.describe(filter(None, [name, twin_of(name)]))
+            if name in existing:
+                check_dead_letters(name, existing, existing[name].settings)
             else:
                 cluster.create([NewTopic(name, 1, self._settings.dead_replicas)])
             config = self._kafka.client_config(enable_idempotence=True)
@@ -98,6 +102,6 @@ class BadRecords:
         return self._producer
 
     def close(self) -> None:
-        """Close the producer; all its records are acknowledged."""
+        """Close the producer; its records were acknowledged when they were sent."""
         if self._producer is not None:
             self._producer.flush(_AGAIN_S)

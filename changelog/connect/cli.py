@@ -1,4 +1,4 @@
-"""The command `changelog serve`: connectors by REST."""
+"""The command `changelog serve`: a worker with Kafka Connect's REST interface."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ _LEAST_TOKEN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Serve:
-    """Options of `changelog serve`: where it listens, and who may ask."""
+    """Options of `changelog serve`."""
 
     subjects: ClassVar[Mapping[str, str]] = {
-        "host": "Who may ask, and where",
-        "projects": "What it works on",
+        "host": "Address and access",
+        "projects": "Work",
         "debug": TOLD,
     }
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; others than loopback need a token.")
+        str,
+        typer.Option("--host", help="Address to listen on; one other than loopback needs a token."),
     ] = "127.0.0.1"
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any.")] = 8083
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free one.")
+    ] = 8083
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
-            help="File with the token that requests carry, made for its owner alone where it is "
-            f"missing; or the variable {TOKEN}.",
+            help="File with the token that requests must carry; if it is missing it is made, "
+            f"readable by its owner only. Or the variable {TOKEN}.",
         ),
     ] = None
     certificate: Annotated[
@@ -56,14 +59,14 @@ class _Serve:
         Path | None,
         typer.Option(
             "--projects",
-            help="Folder below which projects lie whose views connectors may rebuild; without it "
-            "none. Views are programs, which run as this user.",
+            help="Folder of the projects whose views connectors may rebuild; without it none. "
+            "Views are programs, which run as this user.",
         ),
     ] = None
     group: Annotated[
         str,
         typer.Option(
-            "--group", help="Workers of one group share the tasks; names their topics too."
+            "--group", help="Name of the workers that share the tasks, and of their topics."
         ),
     ] = "changelog-connect"
     debug: DebugOption = False
@@ -77,11 +80,11 @@ class _Serve:
 )
 @takes(Chosen(Kafka), Chosen(Registry))
 def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve) -> None:
-    """Run sinks to PostgreSQL, captures and rebuilds, asked for as of a Kafka Connect worker.
+    """Run sinks to PostgreSQL, captures and rebuilds by Kafka Connect's REST interface.
 
-    Any number of these share the tasks; each answers for all. State is on a compacted topic, the
-    places of connectors are in their targets. /page shows the project's line from source to views
-    to a browser. Ends with 0 on SIGTERM and Ctrl-C.
+    Any number of workers share the tasks, and each answers requests about all of them. Their state
+    is on a compacted topic, the offsets of sinks are in their targets. /page shows the project's
+    line from source to views in a browser. Ends with 0 on SIGTERM and Ctrl-C.
     """
     check_extra("serve", "changelog serve")
     import uvicorn
@@ -104,8 +107,8 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
     token = _token(options.token_file)
     if options.host not in LOOPBACK and not token:
         raise ConfigurationError(
-            f"everybody who reaches {options.host} could write to databases",
-            hint=f"--token-file, or the variable {TOKEN}",
+            f"without a token everybody who reaches {options.host} could write to databases",
+            hint=f"give --token-file, or the variable {TOKEN}",
         )
     if (options.certificate is None) != (options.key is None):
         raise ConfigurationError("--tls-certificate and --tls-key belong together")
@@ -117,7 +120,7 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
         closing(listening(options.host, options.port)) as listener,
         closing(ConnectorStore(kafka, options.group)) as store,
     ):
-        beside = additions(
+        added = additions(
             AdditionPlace(
                 folder=project,
                 settings=settings,
@@ -132,7 +135,7 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
             make_app(
                 WorkerAnswers(store, worker=name, cluster_id=cluster, pulses=lambda: pulses),
                 admission,
-                beside,
+                added,
             ),
             log_config=None,
             access_log=False,
@@ -151,15 +154,15 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
                 f"certificate or key cannot be used: {error.strerror or error}",
                 hint="--tls-certificate and --tls-key are files in PEM that belong together",
             ) from None
-        stop_on_signals()  # uvicorn hears signals first, and sends them on at its end
+        stop_on_signals()  # uvicorn takes signals first, and raises them again when it ends
         with closing(Worker(servers, store, group=options.group, name=name)) as worker:
             pulses.append(worker.pulse)
             tell(f"serving on http{'s' if options.certificate else ''}://{name}")
-            RestServer(config, beside).run(sockets=[listener])
+            RestServer(config, added).run(sockets=[listener])
 
 
 def _make_token(path: Path) -> None:
-    """Make the file with a token where it is missing; nobody else may read it."""
+    """Create the file with a new token if it is missing, readable by its owner only."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -170,7 +173,7 @@ def _make_token(path: Path) -> None:
 
 
 def _token(path: Path | None) -> str:
-    """Return the token; empty where there is none."""
+    """Return the token, empty if there is none."""
     if path is None:
         token = os.environ.get(TOKEN, "")
     else:
@@ -181,6 +184,6 @@ def _token(path: Path | None) -> str:
             raise ConfigurationError(f"cannot read the token in {path}: {error}") from None
     if (token or path) and len(token) < _LEAST_TOKEN:
         raise ConfigurationError(
-            f"the token has less than {_LEAST_TOKEN} characters", hint="openssl rand -hex 32"
+            f"the token has fewer than {_LEAST_TOKEN} characters", hint="openssl rand -hex 32"
         )
     return token

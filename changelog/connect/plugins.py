@@ -1,4 +1,4 @@
-"""Answers about the worker itself: its version, connector plugins, log levels."""
+"""Answers about the worker itself: connector plugins and log levels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from changelog.connect.requests import ApiRequest, HttpAnswer, RequestError
 from changelog.connect.rules.kinds import KINDS, class_of, definitions, kind_of, validation
 
-VERSION = "4.0.0"  # of the interface: clients switch features by it
+VERSION = "4.0.0"  # of Kafka Connect's interface: clients choose features by it
 
 _LEVELS = {"TRACE": "DEBUG", "DEBUG": "DEBUG", "INFO": "INFO", "WARN": "WARNING", "ERROR": "ERROR",
            "FATAL": "CRITICAL", "OFF": "CRITICAL"}  # fmt: skip
 
 
 class Plugins:
-    """The answers that do not need the state that workers share."""
+    """Answers that do not need the state that workers share."""
 
     def plugins(self, _: ApiRequest) -> HttpAnswer:
-        """List the classes."""
+        """List the classes of connectors."""
         return HttpAnswer(
             200,
             [
@@ -29,15 +29,15 @@ class Plugins:
         )
 
     def plugin_config(self, request: ApiRequest) -> HttpAnswer:
-        """Define the keys of a class."""
+        """Return the definitions of a class's configuration keys."""
         return HttpAnswer(200, definitions(kind_of({"connector.class": _plugin(request)})))
 
     def validate(self, request: ApiRequest) -> HttpAnswer:
-        """Validate a configuration: its fields, each with its errors."""
+        """Return the fields of a configuration, each with its errors."""
         return HttpAnswer(200, validation(_plugin(request), request.object()))
 
     def loggers(self, _: ApiRequest) -> HttpAnswer:
-        """List the one logger there is."""
+        """List the loggers: there is only the root."""
         return HttpAnswer(200, {"root": _level()})
 
     def logger(self, request: ApiRequest) -> HttpAnswer:
@@ -47,7 +47,7 @@ class Plugins:
         return HttpAnswer(200, _level())
 
     def set_logger(self, request: ApiRequest) -> HttpAnswer:
-        """Set a logger's level, of this worker."""
+        """Set the log level of this worker."""
         self.logger(request)
         level = str(request.object().get("level", "")).upper()
         if level not in _LEVELS:

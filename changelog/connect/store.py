@@ -1,4 +1,4 @@
-"""State that all workers share, on a compacted topic that each reads and any of them writes."""
+"""State that all workers share, on a compacted topic that all of them read and write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from changelog.runtime.process.pulse import Pulse
 
 log = logging.getLogger("changelog.connect")
 
-TASKS = 48  # partitions of the topic whose shares say which worker has which tasks
+TASKS = 48  # partitions of the topic by whose assignment the tasks are shared among the workers
 
 _POLL_S = 0.1
 _ANSWER_S = 2 * REQUEST_S
@@ -30,28 +30,28 @@ Record = tuple[bytes, bytes | None]
 
 
 def make_topics(kafka: KafkaConnection, group: str) -> None:
-    """Make the two topics of a group of workers where they are missing.
+    """Create the two topics of a group of workers if they are missing.
 
-    Raises TopicSettingsError: the topic of states is there and is not compacted; LogError: the
-    brokers are away, or refuse.
+    Raises TopicSettingsError: the topic of the state exists and is not compacted; LogError: the
+    brokers do not answer, or refuse.
     """
     brokers, states = Cluster(kafka), state_topic(group)
     compacted = NewTopic(states, 1, -1, config={"cleanup.policy": "compact"})
     brokers.create([compacted, NewTopic(tasks_topic(group), TASKS, -1)])
-    # One that was just made is unknown for a moment.
+    # For a moment the brokers may not know a topic that was just created.
     policy = until_led(lambda: brokers.settings([states]))[states]["cleanup.policy"]
     if policy != "compact":
         raise TopicSettingsError(
-            f'topic "{states}" has cleanup.policy {policy}: connectors would be lost',
-            hint="set it to compact, or take another --group",
+            f'topic "{states}" has cleanup.policy {policy}, by which connectors would be lost',
+            hint="set it to compact, or choose another --group",
         )
 
 
 class ConnectorStore:
-    """State read from the topic so far; many threads may use it."""
+    """The shared state as read from the topic so far; any number of threads may use it."""
 
     def __init__(self, kafka: KafkaConnection, group: str) -> None:
-        """Read the topic to its end, and follow it from there in a thread.
+        """Read the topic to its end, then follow it in a thread.
 
         Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
@@ -61,8 +61,8 @@ class ConnectorStore:
         self._changed = threading.Condition()
         self._reached = 0
         self._stop = threading.Event()
-        # of the thread that follows the topic
-        self.pulse = Pulse("what follows the topic of the workers")
+        # the pulse of the thread that follows the topic
+        self.pulse = Pulse("the thread that follows the topic of the workers")
         self._producer = make_client(Producer, kafka.client_config(enable_idempotence=True))
         config = kafka.client_config(
             group_id=group,
@@ -84,28 +84,30 @@ class ConnectorStore:
             yield self._cluster
 
     def write(self, records: Sequence[Record]) -> None:
-        """Write records, and wait until this worker knows them.
+        """Write records, and wait until this worker has read them.
 
-        Raises UnavailableLogError: the brokers do not answer; it may be written later; LogError:
-        they refuse.
+        Raises UnavailableLogError: the brokers do not answer; the records may be written later;
+        LogError: they refuse.
         """
         outgoing = [OutgoingRecord(key, value) for key, value in records]
         try:
             end = send(self._producer, self._topic, outgoing, answer_s=_ANSWER_S)
         except KafkaException as error:
             raise UnavailableLogError(
-                f'topic "{self._topic}" does not take what was asked for: {error.args[0].str()}',
-                hint="ask again when the brokers answer",
+                f'topic "{self._topic}" does not take the change: {error.args[0].str()}',
+                hint="repeat the request when the brokers answer",
             ) from error
         self._wait_for(end)
 
     def _wait_for(self, end: int) -> None:
-        """Wait until the topic is read to an end, also across a gap before it."""
+        """Wait until the topic is read up to an offset, which may itself have no record."""
         deadline = time.monotonic() + _ANSWER_S
         with self._changed:
             while self._reached < end:
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise UnavailableLogError(f'topic "{self._topic}" is not read to {end}')
+                    raise UnavailableLogError(
+                        f'topic "{self._topic}" was not read up to offset {end} in {_ANSWER_S:g} s'
+                    )
 
     def _follow(self) -> None:
         with self.pulse.beating():
@@ -122,38 +124,44 @@ class ConnectorStore:
                 if message.error() is None:
                     try:
                         self._cluster.take(message.key() or b"", message.value())
-                    except Exception:  # noqa: BLE001 - whatever it holds, the next ones count
-                        log.warning("%s: offset %s is left aside", self._topic, message.offset())
+                    except Exception:  # noqa: BLE001 - a bad record must not stop the others
+                        log.warning(
+                            "%s: the record at offset %s cannot be read and is ignored",
+                            self._topic,
+                            message.offset(),
+                        )
                 else:
                     log.warning("%s: %s", self._topic, message.error())
             self._reached = max(self._reached, places[0].offset)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop following the topic."""
         self._stop.set()
         self._thread.join()
         self._consumer.close()
 
 
 class EndedSessions:
-    """The sessions that have ended."""
+    """The page's sessions that were ended by signing out, kept for all workers."""
 
     def __init__(self, store: ConnectorStore) -> None:
         self._store = store
 
     def end(self, name: str, until: int) -> None:
-        """End a session, which would last until a time in seconds; forget sessions that are over.
+        """End a session that would last until `until`, in seconds since the epoch.
+
+        Ended sessions whose own time is over are removed from the topic.
 
         Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
         """
         now = time.time()
         with self._store.read() as cluster:
-            over = [session for session, end in cluster.ended.items() if end < now]
-        records = [ended_record(name, until), *(ended_record(session, None) for session in over)]
+            expired = [session for session, end in cluster.ended.items() if end < now]
+        records = [ended_record(name, until), *(ended_record(session, None) for session in expired)]
         self._store.write(records)
 
     def has_ended(self, name: str) -> bool:
-        """Tell whether a session was ended."""
+        """Return whether a session was ended."""
         with self._store.read() as cluster:
             return name in cluster.ended

@@ -1,8 +1,8 @@
-"""A task of a sink: its share of the partitions, read from its places in the target.
+"""A task of a sink: reads its share of the partitions and writes it to the target.
 
-The places live in the target, moved with the rows, so a task may be killed, started twice or
-started elsewhere at any moment; its group has a copy for monitors, which nobody reads back. Servers
-that are away are waited for; anything else ends the task.
+The offsets are stored in the target, in the transactions of the rows, so a task may be killed,
+started twice or started elsewhere at any moment. Its consumer group has a copy for monitors, which
+is never read. The task waits for servers that do not answer; any other error ends it.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from changelog.sink.registry import Schemas
 log = logging.getLogger("changelog.connect")
 
 _POLL_S = 0.2
-_LOOK_S = 10.0  # how often it looks whether topics have got partitions
+_LOOK_S = 10.0  # how often the task checks whether topics have got partitions
 _AGAIN_S = 1.0
-_FETCH_BYTES = 4 << 20  # compressed, of all partitions of a broker: what is fetched is held whole
-_RECORD_BYTES = 64 << 20  # of a record that is read: JSON of this size is a gigabyte of objects
+_FETCH_BYTES = 4 << 20  # one fetch from a broker, compressed: all of it is held in memory
+_RECORD_BYTES = 64 << 20  # the longest record: JSON of this size takes a gigabyte as objects
 _CLIENT = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # Places are checked before; one that vanishes while it is read must not be jumped over.
+    # Offsets are checked at the start; records that are removed later must not be skipped silently.
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "fetch.queue.backoff.ms": 10,
-    # The group has no members; it is so long that a commit waits for a coordinator.
+    # The group has no members; this bounds how long a commit waits for a coordinator.
     "session.timeout.ms": 6_000,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """Which task of how many: each has every `of`-th partition."""
+    """A task's share of the partitions: every `task_count`-th, beginning with its own number."""
 
     task: int
-    of: int
+    task_count: int
 
 
 def run_task(
@@ -72,10 +72,10 @@ def run_task(
 ) -> None:
     """Write the records of a share until stopped.
 
-    `registry` is for settings that name none. `started` is called when it reads, `waits` with the
-    reason why it waits, empty once it goes on.
+    `registry` is used if the settings name none. `started` is called when the task begins to read,
+    `waits` with the reason why it waits, and with an empty one when it continues.
 
-    Raises ChangelogError: it cannot go on, and waiting would not help; says why.
+    Raises ChangelogError: the task cannot continue, and waiting would not help.
     """
     schemas = Schemas(settings.registry or registry)
     bad = BadRecords(kafka, settings, share.task)
@@ -98,7 +98,7 @@ def run_task(
     def began(missing: Sequence[str]) -> None:
         started()
         awaited.update(missing)
-        wait_for(f"topics that are not there: {', '.join(missing)}" if missing else "")
+        wait_for(f"topics that do not exist: {', '.join(missing)}" if missing else "")
 
     with closing(schemas), closing(bad):
         while not stop.is_set():
@@ -132,12 +132,12 @@ def _attempt(
     awaited: Collection[str],
     began: Callable[[Sequence[str]], None],
 ) -> None:
-    """Read from the places until stopped, or until the partitions are others.
+    """Read from the stored offsets until stopped, or until the partitions have changed.
 
-    Topics of `awaited` were not there before: they are read from their start. `began` is told which
-    topics are not there, once the others are read.
+    Topics in `awaited` did not exist when the task began: they are read from their start. `began`
+    is called with the topics that do not exist, once the existing ones are being read.
     """
-    watched = Watched(settings.name)
+    group_offsets = GroupOffsets(settings.name)
     config = {**kafka.client_config(group_id=settings.group), **_CLIENT}
     config["fetch.max.bytes"] = max(_FETCH_BYTES, int(str(config.get("message.max.bytes", 0))))
     consumer = make_client(Consumer, config)
@@ -145,7 +145,7 @@ def _attempt(
         with ExitStack() as opened:
             target = opened.enter_context(closing(SinkDatabase(settings)))
             partitions, missing = _partitions(consumer, settings.topics, share)
-            _check_there(target, settings, missing)
+            _check_exists(target, settings, missing)
             places = _places(Cluster(kafka), target, settings, partitions, awaited)
             consumer.assign(
                 [TopicPartition(*partition, place) for partition, place in places.items()]
@@ -162,13 +162,13 @@ def _attempt(
                     batches.take(messages)
                 else:
                     batches.settle()
-                watched.tell(consumer, places)
+                group_offsets.commit(consumer, places)
                 if time.monotonic() - looked > (_AGAIN_S if missing else _LOOK_S):
                     looked = time.monotonic()
                     if _partitions(consumer, settings.topics, share) != (partitions, missing):
                         break
             batches.settle()
-            watched.tell(consumer, places, at_once=True)
+            group_offsets.commit(consumer, places, at_once=True)
     except KafkaException as error:
         raise log_error(error, f'cannot read the topics of connector "{settings.name}"') from error
     finally:
@@ -178,18 +178,22 @@ def _attempt(
 def shared(partitions: Sequence[Partition], share: TaskShare) -> list[Partition]:
     """Return the partitions of a task.
 
-    >>> shared([("a", 0), ("a", 1), ("b", 0)], Share(0, 2))
+    >>> shared([("a", 0), ("a", 1), ("b", 0)], TaskShare(0, 2))
     [('a', 0), ('b', 0)]
     """
-    return [partition for n, partition in enumerate(partitions) if n % share.of == share.task]
+    return [
+        partition
+        for number, partition in enumerate(partitions)
+        if number % share.task_count == share.task
+    ]
 
 
 def _partitions(
     consumer: Consumer, topics: Sequence[str], share: TaskShare
 ) -> tuple[list[Partition], list[str]]:
-    """Return the partitions of a task, and the topics that are not there.
+    """Return the partitions of a task, and the topics that do not exist.
 
-    As a consumer of Kafka's that has subscribed to it, a task waits for a topic that is made later.
+    A task waits for them, as Kafka's consumer waits for a topic that it subscribed to.
     """
     partitions: list[Partition] = []
     missing: list[str] = []
@@ -207,18 +211,18 @@ def _partitions(
     return shared(partitions, share), missing
 
 
-def _check_there(
+def _check_exists(
     target: SinkDatabase, settings: SinkConnectorSettings, missing: Collection[str]
 ) -> None:
-    """Check that no topic is gone of which records were read.
+    """Check that no topic is missing whose records were read before.
 
-    Raises LogError: one is; made anew, it would have other records at the same places.
+    Raises LogError: one is; a new topic of its name would have other records at the same offsets.
     """
     for topic in sorted({topic for topic, _ in target.places()} & {*missing}):
         raise LogError(
-            f'there is no topic "{topic}" any more, and connector "{settings.name}" has places in '
-            "it: records that it had not read are lost",
-            hint="stop the connector and reset its offsets: it waits for the topic then",
+            f'topic "{topic}" no longer exists, and connector "{settings.name}" has read a part of '
+            "it: the records that it had not read are lost",
+            hint="stop the connector and reset its offsets; then it waits for the topic",
         )
 
 
@@ -229,31 +233,31 @@ def _places(
     partitions: Sequence[Partition],
     awaited: Collection[str],
 ) -> dict[Partition, int]:
-    """Return the next offset of each partition; store the first one of new partitions.
+    """Return the next offset of each partition, and store the first one of new partitions.
 
-    Raises LogError: a place is not on the log any more.
+    Raises LogError: the records at a stored offset no longer exist.
     """
-    stored, places, begun = target.places(), {}, {}
+    stored, places, new_places = target.places(), {}, {}
     for partition, (first, end, _) in cluster.bounds(partitions, committed=True).items():
         place = stored.get(partition)
         if place is None:
             at_end = settings.latest and partition[0] not in awaited
-            place = begun[partition] = end if at_end else first
+            place = new_places[partition] = end if at_end else first
         elif not first <= place <= end:
             raise LogError(
-                f'connector "{settings.name}" is at {place} of partition {partition[1]} of topic '
-                f'"{partition[0]}", which has {first} to {end}',
-                hint="records were removed, or the topic was made anew: stop the connector and "
+                f'connector "{settings.name}" is at offset {place} of partition {partition[1]} of '
+                f'topic "{partition[0]}", which has {first} to {end}',
+                hint="records were removed, or the topic was created again: stop the connector and "
                 "alter or reset its offsets",
             )
         places[partition] = place
-    if begun:
-        target.begin(begun)
+    if new_places:
+        target.begin(new_places)
     return places
 
 
 class _Batches:
-    """Writes batches one after the other in a thread, while the next one is read."""
+    """Writes batches one after another in a thread, while the next one is read."""
 
     def __init__(
         self,
@@ -270,7 +274,7 @@ class _Batches:
         self._pending: Future[None] | None = None
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Read a batch, wait for the one before, and have this one written."""
+        """Decode a batch, wait until the previous one is written, and start to write this one."""
         batch = self._read(messages)
         self.settle()
         self._pending = self._writer.submit(self._write, batch)
@@ -282,7 +286,7 @@ class _Batches:
             pending.result()
 
     def close(self) -> None:
-        """Wait for the batch that is being written, whatever becomes of it."""
+        """Wait for the batch that is being written, and ignore its error."""
         self._writer.shutdown()
 
     def _read(self, messages: Sequence[Message]) -> _ReadBatch:
@@ -323,46 +327,49 @@ class _Batches:
         try:
             self._target.write(batch.requests, moves, refuse=refuse)
         except BaseException:
-            self._bad.count = count  # these records come again
+            self._bad.count = count  # the task reads these records again
             raise
         self._places |= batch.moved
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadBatch:
-    """Records of a batch, read."""
+    """The decoded records of a batch."""
 
-    messages: dict[tuple[str, int, int], Message]  # by their places
-    requests: list[WriteRequest]  # what those ask for that could be read
-    unread: list[RefusedRecord]  # those that could not
-    moved: dict[Partition, int]  # where each partition goes on behind them
+    messages: dict[tuple[str, int, int], Message]  # by topic, partition and offset
+    requests: list[WriteRequest]  # the changes that the readable records ask for
+    unread: list[RefusedRecord]  # the records that could not be decoded
+    moved: dict[Partition, int]  # the next offset of each partition after the batch
 
 
 _TELL_S = 1.0
 _ALL_S = 60.0
 
 
-class Watched:
-    """Commits the places of a consumer to its group, for tools that watch its lag.
+class GroupOffsets:
+    """Commits the offsets of a task to its consumer group, for tools that show its lag.
 
-    Nobody goes on from there: the target has the places. So a commit that fails is tried again
-    later, told in the log once, and ends nothing. All are committed again now and then, since
-    brokers forget the places of a group without members.
+    They are never read back: the target has the offsets. So a commit that fails is tried again
+    later, logged once, and ends nothing. All offsets are committed again now and then, because
+    brokers remove those of a group without members.
     """
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._committed: dict[tuple[str, int], int] = {}
-        self._next = self._all = 0.0
+        self._next = self._next_full = 0.0
         self._has_failed = False
 
-    def tell(
+    def commit(
         self, consumer: Consumer, places: Mapping[tuple[str, int], int], *, at_once: bool = False
     ) -> None:
-        """Commit the places that have moved, once a second, or at once unless that failed."""
+        """Commit the offsets that have changed, at most once a second.
+
+        With `at_once` it does not wait for the second, unless a commit has failed.
+        """
         now = time.monotonic()
-        if now > self._all:
-            self._committed, self._all = {}, now + _ALL_S
+        if now > self._next_full:
+            self._committed, self._next_full = {}, now + _ALL_S
         moved = {
             partition: place
             for partition, place in places.items()
@@ -384,8 +391,8 @@ class Watched:
         if not self._has_failed:
             self._has_failed = True
             log.warning(
-                "%s: its group does not show how far it is, since the brokers do not take the "
-                "places: %s",
+                "%s: its group does not show how far it has read, because the brokers refuse the "
+                "offsets: %s",
                 self._owner,
                 errors[0].str(),
             )

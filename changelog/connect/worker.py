@@ -1,7 +1,7 @@
-"""A worker: runs the tasks that are its share, as its group on Kafka deals them out.
+"""A worker: runs the tasks that its consumer group on Kafka assigns to it.
 
 Each task belongs to one partition of a topic without records, and the member of the group that has
-that partition runs it. So Kafka notices who is gone, and gives its tasks to the others.
+that partition runs it. So Kafka notices a worker that is gone, and assigns its tasks to the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zlib import crc32
 from confluent_kafka import Consumer, TopicPartition
 
 from changelog.connect.jobs.capture import run_capture
-from changelog.connect.jobs.rebuild import Telling, run_rebuild
+from changelog.connect.jobs.rebuild import RunCallbacks, run_rebuild
 from changelog.connect.rules.captures import parse_capture
 from changelog.connect.rules.kinds import CAPTURE, REBUILD, kind_of
 from changelog.connect.rules.rebuilds import parse_rebuild
@@ -55,15 +55,15 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Configuration that a task runs with; a change of it starts another run."""
+    """The configuration that a task runs with; a change of it starts another run."""
 
     config: Mapping[str, str]
     restarts: int
-    of: int
+    task_count: int
 
     @property
     def name(self) -> str:
-        """Return a name that another run has not."""
+        """Return a name that identifies the run among all runs of the task."""
         return f"{crc32(repr(sorted(self.config.items())).encode()):08x}-{self.restarts}"
 
 
@@ -81,13 +81,14 @@ class _Run:
 def share_of(name: str, task: int) -> int:
     """Return the partition whose owner runs a task.
 
-    Two tasks in turn lie apart, whether members have every other partition or halves.
+    Consecutive tasks of a connector go to different members, whether a member has every other
+    partition or one half of them.
     """
     return (crc32(name.encode()) + task * _STRIDE) % TASKS
 
 
 class Worker:
-    """The tasks of this process; one thread of its own looks after them."""
+    """The tasks of this process, started and ended by a thread of its own."""
 
     def __init__(
         self, servers: ConnectServers, store: ConnectorStore, *, group: str, name: str
@@ -97,7 +98,7 @@ class Worker:
         self._owned: set[int] = set()
         self._runs: dict[Task, _Run] = {}
         self._stop = threading.Event()
-        self.pulse = Pulse("what looks after the tasks")  # of the thread that looks after them
+        self.pulse = Pulse("the thread that looks after the tasks")
         config = servers.kafka.client_config(
             group_id=group,
             enable_auto_commit=False,
@@ -109,21 +110,21 @@ class Worker:
         self._consumer.subscribe(
             [tasks_topic(group)],
             on_assign=self._assigned,
-            on_revoke=self._taken,
-            on_lost=self._taken,
+            on_revoke=self._revoked,
+            on_lost=self._revoked,
         )
         self._thread = threading.Thread(target=self._look_after, name="connect-worker", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the tasks and leave the group, so that others have them at once."""
+        """End the tasks and leave the group, so that other workers get the tasks at once."""
         self._stop.set()
         self._thread.join()
 
     def _assigned(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._owned |= {partition.partition for partition in partitions}
 
-    def _taken(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _revoked(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
         gone = {partition.partition for partition in partitions}
         self._owned -= gone
         self._end([task for task in self._runs if share_of(*task) in gone])
@@ -147,16 +148,16 @@ class Worker:
             log.warning("%s", one_line(error))
 
     def _reconcile(self) -> None:
-        """Start missing runs, end unwanted ones, and write the states that have changed."""
+        """Start missing runs, end unwanted ones, and write the statuses that have changed."""
         with self._store.read() as cluster:
-            jobs = self._mine(cluster, STARTED)
-            untold = self._gone(cluster)
+            jobs = self._own_jobs(cluster, STARTED)
+            records = self._removals(cluster)
             statuses_before = dict(cluster.statuses)
-            paused = list(self._mine(cluster, PAUSED))
+            paused = list(self._own_jobs(cluster, PAUSED))
         self._end([task for task, run in self._runs.items() if jobs.get(task) != run.job])
         for task in jobs.keys() - self._runs.keys():
-            before = statuses_before.get(task)
-            self._start(task, jobs[task], before.result if before else None)
+            last_status = statuses_before.get(task)
+            self._start(task, jobs[task], last_status.result if last_status else None)
         statuses = {
             task: Status(
                 state=run.state,
@@ -175,15 +176,16 @@ class Worker:
             )
             for task in paused
         }
-        untold += [
+        records += [
             status_record(*task, status)
             for task, status in statuses.items()
             if statuses_before.get(task) != status
         ]
-        if untold:
-            self._store.write(untold)
+        if records:
+            self._store.write(records)
 
-    def _mine(self, cluster: ConnectCluster, state: str) -> dict[Task, _Job]:
+    def _own_jobs(self, cluster: ConnectCluster, state: str) -> dict[Task, _Job]:
+        """Return the jobs of this worker's tasks, of the connectors in a state."""
         return {
             (name, task): _Job(
                 connector.config, connector.restarts.get(task, 0), len(connector.tasks)
@@ -194,8 +196,8 @@ class Worker:
             if share_of(name, task) in self._owned
         }
 
-    def _gone(self, cluster: ConnectCluster) -> list[Record]:
-        """Return records that remove the states of tasks that nobody wants any more."""
+    def _removals(self, cluster: ConnectCluster) -> list[Record]:
+        """Return records that remove the statuses of tasks that no longer exist."""
         return [
             status_record(name, task, None)
             for name, task in cluster.statuses
@@ -204,8 +206,8 @@ class Worker:
             and not (name in cluster.connectors and task in cluster.connectors[name].tasks)
         ]
 
-    def _start(self, task: Task, job: _Job, before: Mapping[str, Any] | None) -> None:
-        run = self._runs[task] = _Run(job, result=before)
+    def _start(self, task: Task, job: _Job, last_result: Mapping[str, Any] | None) -> None:
+        run = self._runs[task] = _Run(job, result=last_result)
         run.thread = threading.Thread(
             target=self._run, args=(task, run), name=f"{task[0]}-{task[1]}", daemon=True
         )
@@ -222,21 +224,24 @@ class Worker:
             run.result, run.trace, run.state = result, why, FAILED if why else RUNNING
 
         try:
-            share = TaskShare(task[1], run.job.of)
-            telling = Telling(
+            share = TaskShare(task[1], run.job.task_count)
+            callbacks = RunCallbacks(
                 run=run.job.name, last=run.result, started=started, waits=waits, ended=ended
             )
-            run_connector(self._servers, run.job.config, share, run.stop, telling)
+            run_connector(self._servers, run.job.config, share, run.stop, callbacks)
         except ChangelogError as error:
             run.trace, run.state = one_line(error), FAILED
-        except Exception as error:  # noqa: BLE001 - told as the state of the task, not hidden
+        except Exception as error:  # noqa: BLE001 - it becomes the status of the task
             run.trace = redacted("".join(traceback.format_exception(error)))
             run.state = FAILED
         if run.state == FAILED:
             log.error("task %d of %s failed: %s", task[1], task[0], run.trace)
 
     def _end(self, tasks: Sequence[Task]) -> None:
-        """End tasks and wait for it; a longer wait is for nothing, since places are compared."""
+        """End tasks and wait for them, for a bounded time.
+
+        A task that outlasts it does no harm: it cannot move an offset that another task has moved.
+        """
         runs = [self._runs.pop(task) for task in tasks]
         for run in runs:
             run.stop.set()
@@ -248,13 +253,12 @@ class Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectServers:
-    """The servers of a worker, and the projects."""
+    """The servers of a worker, and the projects that it may rebuild."""
 
     kafka: KafkaConnection
-    group: str  # of the workers that share the tasks
-    registry: RegistryConnection | None = None  # of connectors that name none; None for none
-    # folder below which the projects are that it may rebuild; None for none
-    projects: Path | None = None
+    group: str  # name of the workers that share the tasks
+    registry: RegistryConnection | None = None  # for connectors that name none
+    projects: Path | None = None  # the folder of the projects; None if it may rebuild none
 
 
 def run_connector(
@@ -262,17 +266,17 @@ def run_connector(
     config: Mapping[str, str],
     share: TaskShare,
     stop: threading.Event,
-    telling: Telling,
+    callbacks: RunCallbacks,
 ) -> None:
     """Run a task of a connector until stopped.
 
-    Raises ChangelogError: it cannot go on, and waiting would not help; says why.
+    Raises ChangelogError: the task cannot continue, and waiting would not help.
     """
     kafka, registry = servers.kafka, servers.registry
     if kind_of(config) is CAPTURE:
-        run_capture(kafka, registry, parse_capture(config), stop, started=telling.started)
+        run_capture(kafka, registry, parse_capture(config), stop, started=callbacks.started)
     elif kind_of(config) is REBUILD:
-        run_rebuild(servers.projects, parse_rebuild(config), stop, telling)
+        run_rebuild(servers.projects, parse_rebuild(config), stop, callbacks)
     else:
         settings = parse_settings(config)
         check_topics(settings, servers.group)
@@ -282,6 +286,6 @@ def run_connector(
             share,
             stop,
             registry=registry,
-            started=telling.started,
-            waits=telling.waits,
+            started=callbacks.started,
+            waits=callbacks.waits,
         )

@@ -1,4 +1,4 @@
 """Bulk loads: the records of topics into a table of PostgreSQL by COPY.
 
-Topics come in, rows and the places that were reached go out, in the same transactions.
+Topics come in; rows and the offsets that were reached go out, in the same transactions.
 """

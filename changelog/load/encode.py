@@ -1,4 +1,4 @@
-"""Records to COPY: many at once in C where their schemas allow it, else one by one as text."""
+"""Encodes records for COPY: many at once in C where their schemas allow it, else as text."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from changelog.native import BatchRange, CsvLines, JsonLines
 from changelog.native.loads import WHOLE_KEY, WHOLE_VALUE, BatchRecord, Groups
 
 ORDINAL, GONE = "changelog_n", "changelog_gone"
-"""Columns of the table in which rows are put in order before they are written."""
+"""Columns of the temporary table: the number of the record, and whether it deletes its row."""
 
 Read = Callable[[bytes], Any]
-_PIECE = 2048  # rows that are made while the server takes those before
+_PIECE = 2048  # rows of a chunk; the server reads one while the next is encoded
 
 
 class UnfitRecordError(Exception):
@@ -46,14 +46,14 @@ class UnfitRecordError(Exception):
 class CopyChunk:
     """Rows in one of COPY's formats, without header and trailer."""
 
-    is_binary: bool  # which format
-    content: bytes  # their bytes
-    rows: int  # how many
-    deletes: int = 0  # how many of them say that a row is gone
+    is_binary: bool  # in the binary format, else as text
+    content: bytes
+    rows: int
+    deletes: int = 0  # the number of rows that delete a key
 
 
 class Encoder:
-    """Makes chunks of records, by one set of rules."""
+    """Encodes records into chunks, by one set of rules."""
 
     def __init__(self, rules: Rules, table: LoadedTable, planner: Planner) -> None:
         self._rules, self._planner = rules, planner
@@ -65,17 +65,16 @@ class Encoder:
         ]
         self._gone = of_tombstone(rules.columns, rules.keys)
         self._names = {source.path[0] for source in rules.columns.values() if source.path}
-        of_value = [
+        self._is_flat = all(
             source.part is RecordPart.VALUE and len(source.path) == 1
             for source in rules.columns.values()
-        ]
-        self._is_flat = all(of_value)
+        )
         self._lines = self._writer()
         self._values = self._reader(rules.value, "value")
         self._keys = self._reader(rules.key, "key")
 
     def _writer(self) -> JsonLines | CsvLines | None:
-        """Return the writer of plain values in C, or None if none applies."""
+        """Return the writer in C for plain values, or None if it does not apply."""
         match self._rules.value:
             case LoadForm.AUTO | LoadForm.JSON:
                 return self._json_writer() if self._is_flat else None
@@ -87,7 +86,7 @@ class Encoder:
     def _json_writer(self) -> JsonLines | None:
         names = [source.path[0] for source in self._rules.columns.values()]
         if len(self._names) < len(names) or any(self._planner.knows(name) for name in names):
-            return None  # what is left out may have a default
+            return None  # a field that a record leaves out may have a default
         plain = [plain_of(self._columns[name], field) for name, field in
                  zip(self._rules.columns, names, strict=True)]  # fmt: skip
         return JsonLines(plain, all_known=self._rules.all_fields, numbered=bool(self._rules.keys))
@@ -97,8 +96,8 @@ class Encoder:
         places = {} if is_text else {name: n for n, name in enumerate(self._rules.fields)}
         places_of = [self._place(source, places) for source in self._rules.columns.values()]
         present = [place for place in places_of if place is not None]
-        is_strange = self._rules.all_fields and not places.keys() <= self._names
-        if len(present) < len(places_of) or is_strange or len(delimiter) != 1 or delimiter == b'"':
+        has_unknown = self._rules.all_fields and not places.keys() <= self._names
+        if len(present) < len(places_of) or has_unknown or len(delimiter) != 1 or delimiter == b'"':
             return None
         plain = [csv_column(self._columns[name], place) for name, place in
                  zip(self._rules.columns, present, strict=True)]  # fmt: skip
@@ -107,7 +106,7 @@ class Encoder:
         return CsvLines(plain, fields=fields, delimiter=delimiter, numbered=keyed)
 
     def _place(self, source: ColumnSource, fields: Mapping[str, int]) -> int | None:
-        """Return the number of the field or part that fills a column; None otherwise."""
+        """Return the number of the CSV field or whole part that fills a column; None for others."""
         match source.part:
             case RecordPart.VALUE if self._rules.value is LoadForm.TEXT and not source.path:
                 return WHOLE_VALUE
@@ -121,11 +120,12 @@ class Encoder:
                 return None
 
     def chunks(self, records: BatchRange) -> Iterator[CopyChunk]:
-        """Return the rows of records piece by piece, in no order where an ordinal says theirs.
+        """Return the rows of records in chunks, in any order if the rows have an ordinal.
 
-        What PostgreSQL is to cast is known when this returns; an error comes with its piece.
+        The planner knows the columns to cast when this returns. An error of a record is raised when
+        its chunk is read.
 
-        Raises UnfitRecordError: one of them can be no row; ChangelogError: the registry does not
+        Raises UnfitRecordError: a record cannot become a row; ChangelogError: the registry does not
         answer.
         """
         is_avro = self._rules.value in {LoadForm.AUTO, LoadForm.AVRO}
@@ -133,7 +133,7 @@ class Encoder:
         if groups.gone and self._rules.tombstones is Tombstones.REFUSE:
             raise UnfitRecordError(
                 records[groups.gone[0]],
-                "it has no value, and rows that are appended are not deleted",
+                "it has no value, and --mode insert does not delete rows",
             )
         copiers = [
             self._planner.copier(group.value, group.key) if is_avro and not group.is_other else None
@@ -147,38 +147,39 @@ class Encoder:
         count = len(records)
         ordinals = [array("q", range(count)), bytes(8 * count)] if self._rules.keys else []
         if self._rules.tombstones is Tombstones.DELETE:
-            for some in _cut(groups.gone):
-                yield self._texts(records, some, is_gone=True)
+            for numbers in _cut(groups.gone):
+                yield self._texts(records, numbers, is_gone=True)
         for copier, group in zip(copiers, groups.alike, strict=True):
-            for some in _cut(group.rows):
-                content = None if copier is None else copier(records, some, ordinals)
+            for numbers in _cut(group.rows):
+                content = None if copier is None else copier(records, numbers, ordinals)
                 if content is None:
-                    yield self._texts(records, some, is_gone=False)
+                    yield self._texts(records, numbers, is_gone=False)
                 else:
-                    yield CopyChunk(is_binary=True, content=content, rows=len(some))
+                    yield CopyChunk(is_binary=True, content=content, rows=len(numbers))
 
-    def _texts(self, records: BatchRange, some: array[int], *, is_gone: bool) -> CopyChunk:
+    def _texts(self, records: BatchRange, numbers: array[int], *, is_gone: bool) -> CopyChunk:
+        """Return the chunk of the records with some numbers, as text."""
         lines: list[bytes] = []
-        plain = None if is_gone or self._are_framed(records, some) else self._lines
-        at = 0
-        while at < len(some):
-            if plain is not None:
-                done, content = plain.lines(records, some, at)
+        plain = None if is_gone or self._are_framed(records, numbers) else self._lines
+        index = 0
+        while index < len(numbers):
+            if plain is not None:  # it stops at the first record that it cannot write
+                done, content = plain.lines(records, numbers, index)
                 lines.append(content)
-                at += done
-            if at < len(some):
-                lines.append(self._text_of(records, some[at], is_gone=is_gone))
-                at += 1
+                index += done
+            if index < len(numbers):
+                lines.append(self._text_of(records, numbers[index], is_gone=is_gone))
+                index += 1
         return CopyChunk(
             is_binary=False,
             content=b"".join(lines),
-            rows=len(some),
-            deletes=len(some) if is_gone else 0,
+            rows=len(numbers),
+            deletes=len(numbers) if is_gone else 0,
         )
 
-    def _are_framed(self, records: BatchRange, some: array[int]) -> bool:
-        """Tell whether these are of a registry's schema, by the first of them."""
-        value = records.value(some[0]) if self._rules.value is LoadForm.AUTO else None
+    def _are_framed(self, records: BatchRange, numbers: array[int]) -> bool:
+        """Return whether records have a schema id of a registry, judged by the first one."""
+        value = records.value(numbers[0]) if self._rules.value is LoadForm.AUTO else None
         return value is not None and is_framed(value)
 
     def _text_of(self, records: BatchRange, number: int, *, is_gone: bool) -> bytes:
@@ -212,7 +213,7 @@ class Encoder:
         return cells
 
     def _flat_line(self, members: dict[str, Any]) -> list[bytes | None]:
-        """Return the cells of an object whose members are the columns: of most records."""
+        """Return the cells of an object whose members are the columns, as of most records."""
         if self._rules.all_fields and not members.keys() <= self._names:
             self._check_known(members)
         return [
@@ -222,7 +223,7 @@ class Encoder:
 
     def _part(
         self, record: BatchRecord, name: str, source: ColumnSource, parts: dict[RecordPart, Any]
-    ) -> Any:  # noqa: ANN401 - any JSON; one for each part
+    ) -> Any:  # noqa: ANN401 - any JSON
         match source.part:
             case RecordPart.VALUE | RecordPart.KEY:
                 if source.part not in parts:
@@ -248,7 +249,7 @@ class Encoder:
     def _picked(self, source: ColumnSource, decoded: Any) -> Any:  # noqa: ANN401 - any JSON
         path = source.path
         if source.part is RecordPart.KEY and path and not isinstance(decoded, dict):
-            # A key of one column is often its bare value.
+            # A key with a single column is often written as its bare value.
             return (
                 decoded if len(self._rules.keys) == 1 and len(path) == 1 else picked(decoded, path)
             )
@@ -302,4 +303,4 @@ def _json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
     except BadRecordError:
         if part == "value":
             raise
-        return Raw(raw)  # a key of text
+        return Raw(raw)  # the key is plain text

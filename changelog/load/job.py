@@ -1,7 +1,7 @@
-"""One job of a load: its share of the partitions, from their places to their ends.
+"""One job of a load: reads its share of the partitions, and writes it to the table.
 
-A job has a consumer and a connection of its own. The places live in the target alone, moved with
-the rows, so that it may be killed at any moment.
+A job has a consumer and a connection of its own. The offsets are only stored in the target, in the
+transactions of the rows, so a job may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from changelog.native.loads import BatchLimits, BatchNews, BatchRecord, Slice
 
 _POLL_MS = 200
 _QUEUE_KBYTES = 64 * 1024
-_FETCH_MS = 500  # a topic that is followed is mostly at its end
+_FETCH_MS = 500  # a fetch at the end of a topic, where a followed one mostly is, waits so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
     """The size of one transaction."""
 
-    records: int = 200_000  # the most
-    bytes: int = 64 << 20  # of keys and values, about the most
-    seconds: float = 1.0  # after which what is there is written, where a topic is followed
+    records: int = 200_000  # most records
+    bytes: int = 64 << 20  # most bytes of keys and values, about
+    seconds: float = 1.0  # if a topic is followed, the time after which the batch is written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobShare:
     """The part of the topics that one job reads."""
 
-    starts: Mapping[Partition, int]  # the place of each partition
-    # the first offset that is not wanted; None where that is not known
+    starts: Mapping[Partition, int]  # the first offset to read of each partition
+    # the first offset not to read of each partition; None if it is not known
     ends: Mapping[Partition, int | None]
-    # where an end is not known, it is the first record with this time; None to follow
+    # a partition without an end is read up to the first record with this time; None to follow
     before_ms: int | None = None
 
 
 class Job:
-    """Reads a share and writes it.
+    """Reads a share of the partitions and writes it.
 
     Attributes:
-        records: how many were written or left out.
-        rows: how many rows were written.
-        refused: how many records were put aside.
+        records: the number of records that were written, left out or sent to the dead letters.
+        rows: the number of rows that were written.
+        refused: the number of records that were sent to the dead letters.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Job:
         )
         self.records = self.rows = self.refused = 0
         self._places = dict(share.starts)
-        self.is_done = False  # each partition is read to its end
+        self.is_done = False  # whether each partition has been read to its end
 
     def run(
         self,
@@ -82,11 +82,11 @@ class Job:
         stop: Callable[[], bool],
         on_records: Callable[[int], None],
     ) -> None:
-        """Read and write until done or stopped; records read by then are written.
+        """Read and write until done or stopped; the records that were read are written.
 
         Raises:
-            OvertakenError: another load has moved a place.
-            UnavailableError: a server is away; nothing is half-written.
+            OvertakenError: another load has moved an offset.
+            UnavailableError: a server does not answer; no batch is written in part.
             SinkError: a record cannot be written, or the target refuses.
             LogError: the brokers refuse.
         """
@@ -99,7 +99,10 @@ class Job:
         batch = Batch([topic for topic, _ in self._places])
         with closing(make_client(BatchReader, config)) as reader:
             reader.assign(
-                [Slice(*at, place, self._share.ends[at]) for at, place in self._places.items()]
+                [
+                    Slice(*partition, place, self._share.ends[partition])
+                    for partition, place in self._places.items()
+                ]
             )
             while not reader.is_done and not stop():
                 batch.clear()
@@ -108,7 +111,9 @@ class Job:
                     continue
                 places = {(part.topic, part.partition): part.next for part in reader.slices}
                 moves = {
-                    at: (old, places[at]) for at, old in self._places.items() if places[at] != old
+                    partition: (old, places[partition])
+                    for partition, old in self._places.items()
+                    if places[partition] != old
                 }
                 self.rows += self._write(target, writer, batch.all(), moves)
                 self._places = places
@@ -123,13 +128,13 @@ class Job:
         records: BatchRange,
         moves: Mapping[Partition, tuple[int, int]],
     ) -> int:
-        aside = self._dead_letters
-        if aside is None:
+        dead_letters = self._dead_letters
+        if dead_letters is None:
             return target.write(writer, records, moves)
         counts: list[int] = []
 
         def refuse(refused: Sequence[tuple[BatchRecord, str]]) -> None:
-            aside.put(refused)
+            dead_letters.put(refused)
             counts.append(len(refused))
 
         rows = target.write(writer, records, moves, refuse=refuse)
@@ -138,7 +143,7 @@ class Job:
 
     def _fill(self, batch: Batch, reader: BatchReader, stop: Callable[[], bool]) -> None:
         """Read the records of one transaction."""
-        began = heard = time.monotonic()
+        began = last_record = time.monotonic()
         limits = self._limits
         while len(batch) < limits.records and batch.size_bytes < limits.bytes:
             news = reader.poll(batch, limits, timeout_ms=_POLL_MS)
@@ -146,14 +151,14 @@ class Job:
                 _check(news)
             now = time.monotonic()
             if news.added:
-                heard = now
-            is_time = self._follows and now - began > self._batches.seconds
-            if not news.open or stop() or is_time:
+                last_record = now
+            is_due = self._follows and now - began > self._batches.seconds
+            if not news.open or stop() or is_due:
                 break
-            if now - heard > STALL_S and not self._follows:
+            if now - last_record > STALL_S and not self._follows:
                 raise UnavailableLogError(
                     f"the brokers have sent nothing for {STALL_S:.0f} s",
-                    hint="are they running? Start again: what was written stays",
+                    hint="check that they run, then start again: the rows so far are written",
                 )
 
     @property
@@ -162,7 +167,7 @@ class Job:
 
 
 def _check(news: BatchNews) -> None:
-    """Raise when a partition cannot be read on; else the client tries again by itself."""
+    """Raise an error unless it is passing, in which case the client tries again by itself."""
     error = KafkaError(news.error, news.message)
     if not is_passing(error):
         raise log_error(error, f'cannot read partition {news.partition} of topic "{news.topic}"')
@@ -172,16 +177,16 @@ _PREFIX = "__changelog.errors."
 
 
 class DeadLetters:
-    """A topic; several threads may use it."""
+    """The topic for records that cannot be written; several threads may use it."""
 
     def __init__(self, kafka: KafkaConnection, topic: str) -> None:
-        """Connect in the background; the topic is there."""
+        """Connect in the background; the topic has to exist."""
         self._topic = topic
         config = kafka.client_config(enable_idempotence=True, partitioner="murmur2_random")
         self._producer = make_client(Producer, config)
 
     def put(self, refused: Sequence[tuple[BatchRecord, str]]) -> None:
-        """Send records, acknowledged when this returns.
+        """Send records, and return when the brokers have acknowledged them.
 
         Raises LogError: the topic does not take them.
         """
@@ -198,5 +203,5 @@ def _letter(refused: tuple[BatchRecord, str]) -> OutgoingRecord:
         "offset": record.offset,
         "reason": reason,
     }
-    own = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
-    return OutgoingRecord(record.key, record.value, [*record.headers, *own])
+    error_headers = [(_PREFIX + name, str(value).encode()) for name, value in headers.items()]
+    return OutgoingRecord(record.key, record.value, [*record.headers, *error_headers])

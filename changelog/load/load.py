@@ -1,4 +1,4 @@
-"""A load: its places, its jobs, and its result."""
+"""A load of topics into a table: its offsets, its jobs, and its result."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ _WAIT_S = 0.2
 class LoadSettings:
     """The settings of a load."""
 
-    url: str = field(repr=False)  # of the database; holds a password, so no part of `repr`
-    table: str  # its name, perhaps with a schema
-    name: str  # of the load, whose places are kept
-    topics: tuple[str, ...]  # that are read
-    start: Start  # where partitions begin
-    until: Until | None  # where they end; None to follow
-    jobs: int  # how many at once
-    batches: Batches = field(default_factory=Batches)  # how much is one transaction
-    # topic for records that cannot be written; empty where they end the load
+    url: str = field(repr=False)  # the database's address, which may hold a password
+    table: str  # the table's name, with or without a schema
+    name: str  # the name under which the offsets are stored
+    topics: tuple[str, ...]
+    start: Start  # where to begin in each partition
+    until: Until | None  # where to end in each partition; None to follow
+    jobs: int  # most jobs at once
+    batches: Batches = field(default_factory=Batches)
+    # topic for records that cannot be written; empty if they end the load
     dead_letters: str = ""
 
 
@@ -66,14 +66,14 @@ class LoadSettings:
 class LoadResult:
     """The result of a load."""
 
-    records: int = 0  # how many were read
-    rows: int = 0  # how many rows were written, and keys deleted
-    refused: int = 0  # how many records were put aside
-    seconds: float = 0.0  # how long it took
-    is_done: bool = False  # whether the ends were reached
+    records: int = 0  # records that were read
+    rows: int = 0  # rows that were written, and keys that were deleted
+    refused: int = 0  # records that were sent to the dead letters
+    seconds: float = 0.0
+    is_done: bool = False  # whether the ends of all partitions were reached
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as `--json` prints it."""
+        """Return the result as an object of JSON, for `--json`."""
         rate = round(self.records / self.seconds) if self.seconds else 0
         return {
             "records": self.records,
@@ -86,18 +86,18 @@ class LoadResult:
 
 
 def check_topics(kafka: KafkaConnection, settings: LoadSettings) -> None:
-    """Check that all topics are there, before a table is made for them.
+    """Check that all topics exist, before a table is created for them.
 
     Raises:
-        ConfigurationError: one is not, or dead letters would go to a topic of a capture.
+        ConfigurationError: one does not, or dead letters would go to a topic of a capture.
         UnavailableLogError: no broker answers.
-        LogError: they refuse.
+        LogError: the brokers refuse.
     """
-    cluster, aside = Cluster(kafka), settings.dead_letters
-    for topic in (*settings.topics, *filter(None, [aside])):
+    cluster, dead_letters = Cluster(kafka), settings.dead_letters
+    for topic in (*settings.topics, *filter(None, [dead_letters])):
         find_topic(cluster, topic)
-    if aside:
-        check_unclaimed(kafka, aside)
+    if dead_letters:
+        check_unclaimed(kafka, dead_letters)
 
 
 class Load:
@@ -122,10 +122,10 @@ class Load:
         """Load until the ends are reached, or until stopped.
 
         Raises:
-            ConfigurationError: there is no such topic, table or place.
+            ConfigurationError: there is no such topic or table, or `start` cannot be used.
             SinkError: a record cannot be written, or the target refuses.
-            UnavailableError: a server is away; where topics are followed, it is waited for.
-            LogError: a place is not on the log any more.
+            UnavailableError: a server does not answer; a load that follows waits for it instead.
+            LogError: the records at a stored offset no longer exist.
         """
         result, began = LoadResult(), time.monotonic()
         while not stop():
@@ -146,15 +146,15 @@ class Load:
         with closing(LoadTarget(self._settings.url, self._settings.name)) as target:
             table = target.table(self._settings.table)
             share = self._share(target, topics)
-        aside = None
+        dead_letters = None
         if self._settings.dead_letters:
-            aside = DeadLetters(self._kafka, self._settings.dead_letters)
+            dead_letters = DeadLetters(self._kafka, self._settings.dead_letters)
         shares = split(share, self._settings.jobs)
-        with_headers = aside is not None or self._rules.reads_headers
+        with_headers = dead_letters is not None or self._rules.reads_headers
         jobs = [
             Job(
                 self._kafka, share, self._settings.batches,
-                dead_letters=aside, with_headers=with_headers
+                dead_letters=dead_letters, with_headers=with_headers
             )
             for share in shares
         ]  # fmt: skip
@@ -179,7 +179,7 @@ class Load:
         bar: RowBar,
         topics: Mapping[str, TopicDescription],
     ) -> None:
-        """Run jobs in parallel; the first failure ends the rest after their batch."""
+        """Run jobs in parallel; the first failure ends the other jobs after their batch."""
         ended, lock = threading.Event(), threading.Lock()
         looked = time.monotonic()
 
@@ -206,7 +206,7 @@ class Load:
                         ended.set()
 
     def _grown(self, topics: Mapping[str, TopicDescription]) -> bool:
-        """Tell whether a topic has got partitions, which no job reads."""
+        """Return whether a topic has got partitions, which no job reads yet."""
         return any(
             find_topic(self._cluster, name).partitions != topic.partitions
             for name, topic in topics.items()
@@ -224,55 +224,57 @@ class Load:
         )
 
     def _share(self, target: LoadTarget, topics: Mapping[str, TopicDescription]) -> JobShare:
-        """Return the place and the end of each partition; record the places of new ones."""
+        """Return the start and end of each partition, and store the starts of new ones."""
         ids = {name: str(topic.topic_id) for name, topic in topics.items()}
         with target.session.transaction() as cursor:
             stored = target.places.read(cursor)
-            lives = target.places.topic_ids(cursor)
+            stored_ids = target.places.topic_ids(cursor)
         starts: dict[Partition, int] = {}
         ends: dict[Partition, int | None] = {}
-        fresh: dict[Partition, int] = {}
+        new_starts: dict[Partition, int] = {}
         for name, topic in topics.items():
             bounds = bounds_of(self._cluster, name, range(topic.partitions))
             first = self._firsts(name, bounds)
-            for partition in bounds:
-                at = (name, partition)
-                if at in stored and self._goes_on:
-                    starts[at] = self._checked(at, stored[at], bounds[partition], ids, lives)
+            for number in bounds:
+                partition = (name, number)
+                if partition in stored and self._continues:
+                    starts[partition] = self._checked(
+                        partition, stored[partition], bounds[number], ids, stored_ids
+                    )
                 else:
-                    starts[at] = fresh[at] = first[partition]
-            ends |= {(name, n): end for n, end in self._ends(name, bounds).items()}
-        self._begin(target, fresh, stored, ids)
-        before = self._settings.until
+                    starts[partition] = new_starts[partition] = first[number]
+            ends |= {(name, number): end for number, end in self._ends(name, bounds).items()}
+        self._begin(target, new_starts, stored, ids)
+        until = self._settings.until
         return JobShare(
-            starts=starts, ends=ends, before_ms=before.ms if isinstance(before, Since) else None
+            starts=starts, ends=ends, before_ms=until.ms if isinstance(until, Since) else None
         )
 
     @property
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
+        """Return whether stored offsets count: also with another `--from` after the first try."""
         return self._begun or self._settings.start == Stored()
 
     def _begin(
         self,
         target: LoadTarget,
-        fresh: Mapping[Partition, int],
+        new_starts: Mapping[Partition, int],
         stored: Mapping[Partition, int],
         ids: Mapping[str, str],
     ) -> None:
-        again = fresh.keys() & stored.keys()
+        """Store the offsets at which new partitions begin, and at which old ones begin again."""
+        again = new_starts.keys() & stored.keys()
         if again and not self._rules.keys:
             raise ConfigurationError(
-                f'load "{self._settings.name}" has loaded these topics before: its rows would be '
-                "there twice",
-                hint="--from stored goes on, --mode upsert replaces rows, --name begins another "
-                "load",
+                f'load "{self._settings.name}" has loaded these topics before, and would append '
+                "their rows a second time",
+                hint="--from stored continues it, --mode upsert replaces rows, --name begins "
+                "another load",
             )
         with target.session.transaction() as cursor:
-            target.places.put(cursor, {partition: fresh[partition] for partition in again}, ids)
+            target.places.put(cursor, {part: new_starts[part] for part in again}, ids)
             target.places.begin(
-                cursor,
-                {partition: n for partition, n in fresh.items() if partition not in again},
-                ids,
+                cursor, {part: n for part, n in new_starts.items() if part not in again}, ids
             )
         self._begun = True
 
@@ -294,33 +296,35 @@ class Load:
 
     def _checked(
         self,
-        at: Partition,
+        partition: Partition,
         place: int,
         bounds: Bounds,
         ids: Mapping[str, str],
-        lives: Mapping[Partition, str],
+        stored_ids: Mapping[Partition, str],
     ) -> int:
-        topic, partition = at
-        is_other = at in lives and lives[at] != ids[topic]
+        """Return a stored offset; raises LogError if its records no longer exist."""
+        topic, number = partition
+        is_other = partition in stored_ids and stored_ids[partition] != ids[topic]
         if is_other or not bounds.first <= place <= bounds.end:
             fault = (
-                f'topic "{topic}" was made anew'
+                f'topic "{topic}" was deleted and created again'
                 if is_other
-                else f'partition {partition} of topic "{topic}" has {bounds.first} to {bounds.end}'
+                else f'partition {number} of topic "{topic}" has {bounds.first} to {bounds.end}'
             )
             raise LogError(
-                f'load "{self._settings.name}" is at {place} of partition {partition}, and {fault}',
-                hint="records are gone: `--name` begins another load, into a table of its own; "
-                "--mode upsert with --from beginning writes all there is",
+                f'load "{self._settings.name}" is at offset {place} of partition {number}, and '
+                f"{fault}",
+                hint="records are gone: --name begins another load, into a table of its own; "
+                "--mode upsert with --from beginning writes all records that there are",
             )
         return place
 
 
 def split(share: JobShare, jobs: int) -> list[JobShare]:
-    """Return the shares of jobs, as even as the partitions allow; none without a partition.
+    """Split a share into at most `jobs` shares, as even as the partitions allow; none is empty.
 
-    >>> whole = Share(starts={("t", 0): 0, ("t", 1): 5}, ends={("t", 0): 9, ("t", 1): 6})
-    >>> [list(each.starts) for each in split(whole, 4)]
+    >>> whole = JobShare(starts={("t", 0): 0, ("t", 1): 5}, ends={("t", 0): 9, ("t", 1): 6})
+    >>> [list(share.starts) for share in split(whole, 4)]
     [[('t', 0)], [('t', 1)]]
     """
 
@@ -330,15 +334,15 @@ def split(share: JobShare, jobs: int) -> list[JobShare]:
 
     parts: list[list[Partition]] = [[] for _ in range(min(jobs, len(share.starts)))]
     for partition in sorted(share.starts, key=size, reverse=True):
-        least = min(parts, key=lambda some: (sum(map(size, some)), len(some)))
-        least.append(partition)
+        smallest = min(parts, key=lambda part: (sum(map(size, part)), len(part)))
+        smallest.append(partition)
     return [
         JobShare(
-            starts={partition: share.starts[partition] for partition in some},
-            ends={partition: share.ends[partition] for partition in some},
+            starts={partition: share.starts[partition] for partition in part},
+            ends={partition: share.ends[partition] for partition in part},
             before_ms=share.before_ms,
         )
-        for some in parts
+        for part in parts
     ]
 
 

@@ -1,4 +1,4 @@
-"""Plan which records go to COPY in C, by their schemas, and how to read the rest."""
+"""Plans which records C encodes for COPY, by their schemas, and decodes the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from changelog.load.rules.table import LoadedTable, TableColumn
 from changelog.native import BatchRange, RowCopier
 from changelog.native.loads import AvroField, AvroRows, CellForm, CopyCell
 
-SchemaOf = Callable[[int], tuple[str, str]]  # returns kind and text of the schema of an id
+SchemaOf = Callable[[int], tuple[str, str]]  # returns the kind and text of the schema with an id
 
 _AVRO, _JSON = "AVRO", "JSON"
 _INTEGERS = {"int2": CellForm.INT2, "int4": CellForm.INT4, "int8": CellForm.INT8}
@@ -28,51 +28,50 @@ _NUMBERED = {
     RecordPart.OFFSET: "offset",
     RecordPart.TIMESTAMP: "timestamp_ms",
 }
-"""Columns of a batch."""
+"""Names of a batch's numbers: parts of records outside key and value."""
 
 
 class SchemaCopier(NamedTuple):
-    """Writes records of one pair of schemas."""
+    """Encodes records with one pair of schemas, of key and value, in C."""
 
-    rows: RowCopier  # in C
-    numbers: tuple[str, ...]  # columns of records that are no field of theirs
+    rows: RowCopier
+    numbers: tuple[str, ...]  # the batch's numbers that fill columns
 
     def __call__(
-        self, records: BatchRange, some: array[int], ordinals: Sequence[Any]
+        self, records: BatchRange, chosen: array[int], ordinals: Sequence[Any]
     ) -> bytes | None:
-        """Return the tuples of some records, or None if one cannot be written here.
+        """Return the tuples of the chosen records, or None if C cannot encode one.
 
-        `some` are the places of those that are written. Where rows are replaced, `ordinals` has of
-        each record its number, and that it is not gone.
+        If rows are replaced by key, `ordinals` are two columns: the number of each record, and
+        zeros, since none of them deletes.
         """
         numbers = [records.column(name) for name in self.numbers]
-        return self.rows.copied(records, [*numbers, *ordinals], some)
+        return self.rows.copied(records, [*numbers, *ordinals], chosen)
 
 
 class Planner:
-    """Knows the schemas of a load."""
+    """Knows the schemas of a load, and chooses how records with them are encoded."""
 
     def __init__(
         self, rules: Rules, table: LoadedTable, schema: SchemaOf, latest: Schema | None
     ) -> None:
-        """Take the function that returns schemas, and the newest schema of the values if known."""
+        """Take the function that returns schemas, and the newest schema of the values, if any."""
         self._rules, self._table, self._schema = rules, table, schema
         self._latest: Mapping[str, SchemaField] = {} if latest is None else latest.by_name
         self._schemas: dict[int, Schema | None] = {}
         self._copiers: dict[tuple[bytes, bytes], SchemaCopier | None] = {}
         self._read = FramedReader(schema)
-        # columns whose values come as texts that PostgreSQL is to cast
+        # columns whose values are sent as texts, which PostgreSQL casts
         self.casts: set[str] = set()
-        self._direct: set[str] = set()
-        # whether something is read of the records' keys
+        self._direct: set[str] = set()  # columns whose values are sent in their own type
+        # whether a column is filled from the records' keys
         self.needs_keys = any(source.part is RecordPart.KEY for source in rules.columns.values())
 
     def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of framed bytes.
 
         Raises:
-            CorruptRecordError: they do not decode.
-            BadRecordError: likewise.
+            CorruptRecordError, BadRecordError: they cannot be decoded.
             LogError: the registry refuses, or does not answer.
         """
         value = self._read(raw)
@@ -81,44 +80,44 @@ class Planner:
         return value
 
     def copier(self, value: bytes, key: bytes) -> SchemaCopier | None:
-        """Return the copier of records with these frames, or None if there is none."""
+        """Return the encoder in C for records with these frames, or None if there is none."""
         if (value, key) not in self._copiers:
             self._copiers[value, key] = self._planned(value, key)
         return self._copiers[value, key]
 
     def field_of(self, name: str) -> str:
-        """Return the field of Avro that a column's name means."""
+        """Return the Avro field of a column."""
         field = self._latest.get(name)
         return name if field is None else field.name
 
     def column_of(self, field: str) -> str:
-        """Return the column's name of a field of Avro."""
+        """Return the column of an Avro field."""
         schema_field = self._latest.get(field)
         return field if schema_field is None else schema_field.column
 
     def knows(self, name: str) -> bool:
-        """Tell whether the newest schema has a field."""
+        """Return whether the newest schema has a field."""
         return name in self._latest
 
     def default_of(self, name: str) -> Any:  # noqa: ANN401 - any JSON
         """Return the default of a field that the writer's schema lacks.
 
-        Raises BadRecordError: for nothing, or for a value that is not known here.
+        Raises BadRecordError: there is no default, or none of a plain type.
         """
         field = self._latest[name]
         if not field.has_default:
             raise BadRecordError(f'its schema has no field "{name}", which has no default')
         if field.default is not None and (field.logical or not isinstance(field.default, _PLAIN)):
             raise BadRecordError(
-                f'its schema has no field "{name}", whose default is not read here'
+                f'its schema has no field "{name}", whose default has a type that is not supported'
             )
         return field.default
 
     def _planned(self, value: bytes, key: bytes) -> SchemaCopier | None:
-        before = set(self.casts), set(self._direct)
+        unchanged = set(self.casts), set(self._direct)
         copier = self._drafted(value, key)
         if copier is None:
-            self.casts, self._direct = before
+            self.casts, self._direct = unchanged
         return copier
 
     def _drafted(self, value: bytes, key: bytes) -> SchemaCopier | None:
@@ -144,8 +143,9 @@ class Planner:
         if None in rows.values():
             return None
         if self._rules.keys:
-            at = len(numbers)
-            cells += [CopyCell(CellForm.INT8, numbers=at), CopyCell(CellForm.BOOL, numbers=at + 1)]
+            ordinal = len(numbers)
+            cells.append(CopyCell(CellForm.INT8, numbers=ordinal))
+            cells.append(CopyCell(CellForm.BOOL, numbers=ordinal + 1))
         return SchemaCopier(
             RowCopier(rows.get(RecordPart.VALUE), rows.get(RecordPart.KEY), cells), tuple(numbers)
         )
@@ -160,7 +160,7 @@ class Planner:
                 self._schemas[number] = read_schema(text) if kind == _AVRO else None
             return self._schemas[number]
         except CorruptRecordError:
-            return None  # who reads the record by itself will say so
+            return None  # the record is decoded by itself, which raises the error
 
     def _field_cell(
         self,
@@ -177,12 +177,12 @@ class Planner:
         if field is None:
             return self._lacking(source)
         if (source.part, field.name) in filled:
-            return None  # one field of two columns
+            return None  # one field fills two columns
         filled[source.part, field.name] = place
         return self._fitting(field, column)
 
     def _fitting(self, field: SchemaField, column: TableColumn) -> CopyCell | None:
-        """Return the cell of a field; a column is cast for all schemas or for none."""
+        """Return the cell of a field, or None; a column is cast for all schemas or for none."""
         fit = form_of(field, column)
         if fit is Fit.CAST and column.name not in self._direct:
             self.casts.add(column.name)
@@ -221,9 +221,9 @@ class Planner:
         if schema is None:
             return None
         if self._rules.all_fields and part is RecordPart.VALUE:
-            taken = {name for filled_part, name in filled if filled_part is part}
-            if any(field.name not in taken for field in schema.fields):
-                return None  # each record is to be refused by itself
+            used = {name for filled_part, name in filled if filled_part is part}
+            if any(field.name not in used for field in schema.fields):
+                return None  # each record is encoded by itself, which raises the error
         fields = list(_fields(schema, part, filled))
         return None if None in fields else AvroRows(raw, tuple(field for field in fields if field))
 

@@ -1,4 +1,4 @@
-"""Turn the options of a load into rules: columns, keys and types by the table and the schemas."""
+"""Turns the options of a load into rules, by the table's columns and the schemas."""
 
 from __future__ import annotations
 
@@ -29,77 +29,79 @@ _FORMS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """The options of a load, as texts."""
+class RowOptions:
+    """The options that say how records become rows, as texts of the command line."""
 
-    topics: Sequence[str]  # that are loaded
-    table: str  # into which
-    columns: str = ""  # the map; empty for the fields of the same names
-    key: str = ""  # columns of the key, with commas between; empty for the table's own
+    topics: Sequence[str]
+    table: str
+    columns: str = ""  # sources of the columns; empty for the fields of the same names
+    key: str = ""  # columns of the key, separated by commas; empty for the table's primary key
     upsert: bool = False  # whether rows are replaced by key
-    tombstones: str = ""  # delete or ignore; empty for what the mode means
-    value_form: str = "auto"  # names of forms
+    tombstones: str = ""  # delete or ignore; empty for the default of the mode
+    value_form: str = "auto"
     key_form: str = "auto"
-    fields: str = ""  # of CSV, with commas between
+    fields: str = ""  # names of the fields of CSV, separated by commas
     delimiter: str = ","  # of CSV
-    create: bool = False  # whether a table that is missing is made
-    types: str = ""  # of its columns, `a=int,b=text`
+    create: bool = False  # whether a missing table is created
+    types: str = ""  # types of a new table's columns, `a=int,b=text`
 
 
-def prepare(wishes: Wishes, url: str, name: str, latest: Latest) -> tuple[Rules, Schema | None]:
+def prepare(
+    options: RowOptions, url: str, name: str, latest: Latest
+) -> tuple[Rules, Schema | None]:
     """Return the rules by which records become rows, and the newest schema of their values.
 
-    Makes the table where that is wanted.
+    Creates the table if the options say so.
 
     Raises:
-        ConfigurationError: something of it cannot be used, or is not there.
+        ConfigurationError: an option is wrong, or names a missing table, column or field.
         SinkError: the database refuses.
-        UnavailableError: a server is away.
+        UnavailableError: a server does not answer.
     """
-    value, key = form_named(LoadForm, wishes.value_form), form_named(LoadForm, wishes.key_form)
+    value, key = form_named(LoadForm, options.value_form), form_named(LoadForm, options.key_form)
     if key is LoadForm.CSV:
         raise ConfigurationError("keys are not CSV", hint="--key-as avro, json or text")
-    schema = _newest(wishes, latest, "value") if value in {LoadForm.AUTO, LoadForm.AVRO} else None
-    types = _types(wishes.types)
-    if types and not wishes.create:
+    schema = _newest(options, latest, "value") if value in {LoadForm.AUTO, LoadForm.AVRO} else None
+    types = _types(options.types)
+    if types and not options.create:
         raise ConfigurationError(
-            "--types is for a table that is made, and --create is not given",
+            "--types only works with --create",
             hint="leave it out, or add --create",
         )
     with closing(LoadTarget(url, name)) as target:
-        if wishes.create:
-            columns = _columns(wishes, value, schema, list(types))
+        if options.create:
+            columns = _columns(options, value, schema, list(types))
             if unknown := types.keys() - columns.keys():
                 raise ConfigurationError(
-                    f"--types names {', '.join(sorted(unknown))}, which no column of the load is",
+                    f"--types names {', '.join(sorted(unknown))}, which the load does not write",
                     hint=f"the columns are {', '.join(columns)}",
                 )
             types_of = {
-                name: types.get(name) or _type(wishes, name, source, schema, latest)
+                name: types.get(name) or _type(options, name, source, schema, latest)
                 for name, source in columns.items()
             }
-            own = schema.key if schema is not None and wishes.upsert else ()
-            keys = _split(wishes.key) or [name for name in own if name in columns]
-            target.create(wishes.table, types_of, keys)
-        table = target.table(wishes.table)
+            schema_key = schema.key if schema is not None and options.upsert else ()
+            keys = _split(options.key) or [name for name in schema_key if name in columns]
+            target.create(options.table, types_of, keys)
+        table = target.table(options.table)
     names = list(table.columns)
-    columns = _columns(wishes, value, schema, names)
-    fields = _split(wishes.fields) or (names if value is LoadForm.CSV else [])
+    columns = _columns(options, value, schema, names)
+    fields = _split(options.fields) or (names if value is LoadForm.CSV else [])
     _check_columns(table, columns, schema, fields if value is LoadForm.CSV else None)
     return Rules(
         columns=columns,
-        keys=_keys(wishes, table, columns),
-        tombstones=_tombstones(wishes),
+        keys=_keys(options, table, columns),
+        tombstones=_tombstones(options),
         value=value,
         key=key,
         fields=tuple(fields),
-        delimiter=_delimiter(wishes.delimiter),
-        all_fields=not wishes.columns and value is not LoadForm.CSV,
+        delimiter=_delimiter(options.delimiter),
+        all_fields=not options.columns and value is not LoadForm.CSV,
     ), schema
 
 
 def parse_into(into: str, table: str) -> tuple[str, str]:
-    """Return address and table of `postgres:DSN/table`, or of an address and a table.
+    """Return the address and table from `postgres:DSN/table`, or from an address and a table.
 
     >>> parse_into("postgres:postgresql://db/shop/public.orders", "")
     ('postgresql://db/shop', 'public.orders')
@@ -145,54 +147,55 @@ def _types(text: str) -> dict[str, str]:
         if not name or not TYPE.fullmatch(kind) or name in types:
             raise _no_types(text)
         types[name] = kind
-    if part.strip(","):  # a bracket too many or too few has kept the rest together
+    if part.strip(","):  # the brackets do not match
         raise _no_types(text)
     return types
 
 
 def _no_types(text: str) -> ConfigurationError:
     return ConfigurationError(
-        f'--types "{text}" is no map of types', hint="id=bigint,price=numeric(10,2)"
+        f'--types "{text}" is not a list of columns and types',
+        hint="such as id=bigint,price=numeric(10,2)",
     )
 
 
-def _newest(wishes: Wishes, latest: Latest, part: str) -> Schema | None:
-    newest = latest(f"{wishes.topics[0]}-{part}")
+def _newest(options: RowOptions, latest: Latest, part: str) -> Schema | None:
+    newest = latest(f"{options.topics[0]}-{part}")
     return None if newest is None or newest.kind != "AVRO" else read_schema(newest.text)
 
 
 def _columns(
-    wishes: Wishes, value: LoadForm, schema: Schema | None, names: Sequence[str]
+    options: RowOptions, value: LoadForm, schema: Schema | None, names: Sequence[str]
 ) -> dict[str, ColumnSource]:
-    if wishes.columns:
-        return parse_columns(wishes.columns)
+    if options.columns:
+        return parse_columns(options.columns)
     if value is LoadForm.TEXT:
         raise ConfigurationError(
-            "which column takes the text is not said", hint="--columns NAME=value"
+            "the column for the text is not named", hint="--columns NAME=value"
         )
     if schema is not None:
         return of_names([field.column for field in schema.fields])
-    if value is LoadForm.CSV and wishes.fields:
-        return of_names(_split(wishes.fields))
+    if value is LoadForm.CSV and options.fields:
+        return of_names(_split(options.fields))
     if not names:
         raise ConfigurationError(
-            "nothing says which columns the table is to have",
-            hint="--types id=bigint,name=text, with the columns and types of the table",
+            "the columns of the new table are unknown, since the values have no Avro schema",
+            hint="--types id=bigint,name=text gives the columns and types of the table",
         )
     return of_names(names)
 
 
 def _type(
-    wishes: Wishes, name: str, source: ColumnSource, schema: Schema | None, latest: Latest
+    options: RowOptions, name: str, source: ColumnSource, schema: Schema | None, latest: Latest
 ) -> str:
     if source.part in _FORMS:
         return _FORMS[source.part]
-    described = schema if source.part is RecordPart.VALUE else _newest(wishes, latest, "key")
+    described = schema if source.part is RecordPart.VALUE else _newest(options, latest, "key")
     field = described.by_name.get(source.path[0]) if described is not None and source.path else None
     if field is not None and len(source.path) == 1:
         return type_of(field)
     raise ConfigurationError(
-        f'nothing says which type the column "{name}" is to have', hint=f"--types {name}=…"
+        f'the type of the new column "{name}" is unknown', hint=f"--types {name}=…"
     )
 
 
@@ -206,60 +209,63 @@ def _check_columns(
     if unknown:
         raise ConfigurationError(
             f"table {table.name} has no column {', '.join(unknown)} that can be written",
-            hint=f"it has {', '.join(table.columns)}; --columns says what goes where",
+            hint=f"it has {', '.join(table.columns)}; --columns names the source of each column",
         )
-    fields_known = list(schema.by_name) if schema is not None else fields
-    lacking = [
+    known_fields = list(schema.by_name) if schema is not None else fields
+    missing = [
         source.path[0]
         for source in columns.values()
-        if fields_known is not None and source.part is RecordPart.VALUE and source.path
-        and source.path[0] not in fields_known
+        if known_fields is not None and source.part is RecordPart.VALUE and source.path
+        and source.path[0] not in known_fields
     ]  # fmt: skip
-    if lacking:
+    if missing:
         raise ConfigurationError(
-            f"values have no field {', '.join(lacking)}",
-            hint=f"they have {', '.join(dict.fromkeys(fields_known or ()))}",
+            f"values have no field {', '.join(missing)}",
+            hint=f"they have {', '.join(dict.fromkeys(known_fields or ()))}",
         )
 
 
 def _keys(
-    wishes: Wishes, table: LoadedTable, columns: Mapping[str, ColumnSource]
+    options: RowOptions, table: LoadedTable, columns: Mapping[str, ColumnSource]
 ) -> tuple[str, ...]:
-    if not wishes.upsert:
-        if wishes.key and not wishes.create:
-            raise ConfigurationError("--key is of --mode upsert")
+    if not options.upsert:
+        if options.key and not options.create:
+            raise ConfigurationError(
+                "--key only works with --mode upsert or --create", hint="leave it out"
+            )
         return ()
-    keys = tuple(_split(wishes.key)) or table.key
+    keys = tuple(_split(options.key)) or table.key
     if not keys:
         raise ConfigurationError(
-            f"table {table.name} has no primary key", hint="--key names the columns of one"
+            f"table {table.name} has no primary key",
+            hint="give the columns of a unique index with --key",
         )
-    lacking = [name for name in keys if name not in columns]
-    if lacking:
-        raise ConfigurationError(f"no field fills {', '.join(lacking)}, a column of the key")
+    missing = [name for name in keys if name not in columns]
+    if missing:
+        raise ConfigurationError(f"no field fills {', '.join(missing)}, a column of the key")
     nullable = [name for name in keys if not table.columns[name].is_not_null]
     if frozenset(keys) not in table.unique or nullable:
         raise ConfigurationError(
             f"table {table.name} has no unique index of {', '.join(keys)}, or they may be null",
-            hint="make one, with NOT NULL: rows are replaced by it",
+            hint="create one on NOT NULL columns: rows are replaced by it",
         )
     return keys
 
 
-def _tombstones(wishes: Wishes) -> Tombstones:
-    if not wishes.tombstones:
-        return Tombstones.DELETE if wishes.upsert else Tombstones.REFUSE
+def _tombstones(options: RowOptions) -> Tombstones:
+    if not options.tombstones:
+        return Tombstones.DELETE if options.upsert else Tombstones.REFUSE
     try:
-        tombstones = Tombstones(wishes.tombstones)
+        tombstones = Tombstones(options.tombstones)
     except ValueError:
         tombstones = Tombstones.REFUSE
     if tombstones is Tombstones.REFUSE:
         raise ConfigurationError(
-            f'--tombstones "{wishes.tombstones}"', hint="it is delete or ignore"
+            f'--tombstones "{options.tombstones}" is unknown', hint="give delete or ignore"
         )
-    if tombstones is Tombstones.DELETE and not wishes.upsert:
+    if tombstones is Tombstones.DELETE and not options.upsert:
         raise ConfigurationError(
-            "rows that are appended are not deleted",
-            hint="--mode upsert with --tombstones delete, or --tombstones ignore",
+            "--tombstones delete needs --mode upsert",
+            hint="with --mode insert give --tombstones ignore",
         )
     return tombstones

@@ -1,8 +1,9 @@
-"""The table that is loaded: rows by COPY and the places in the topics, in one transaction.
+"""Writes a loaded table: rows by COPY and the offsets in the topics, in one transaction.
 
-Rows that are appended go straight into the table. Where rows are replaced by key, or a text has to
-be cast, they go into a temporary table first and from there by one statement, the last of each key.
-What a place is moved from is compared, so that who was overtaken writes nothing.
+Rows that are appended go straight into the table. If rows are replaced by key, or a text has to be
+cast, they go into a temporary table, from which one statement writes the last row of each key. An
+offset is moved only from the value that the load last saw, so a load whose offset another load has
+moved writes nothing.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ _STAGE = "changelog_load_stage"
 _COPY_BYTES = 1 << 20
 _OPTIONS = (
     "-c default_transaction_read_only=off "
-    # A batch that is put in order before it is written stays in memory.
+    # Enough to sort a batch by key in memory.
     "-c work_mem=128MB -c temp_buffers=64MB"
 )
 _HINTS = {
-    errorcodes.DISK_FULL: "free space at the server, then start again: nothing of this was written",
-    errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or take another user",
+    errorcodes.DISK_FULL: "free space on the server, then start again: this batch was not written",
+    errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or connect as another user",
 }
 
 Encode = Callable[[BatchRange], Iterator[CopyChunk]]
 
 
 class LoadTarget:
-    """A database, by one connection; one thread uses it."""
+    """The database of a loaded table, over one connection for one thread."""
 
     def __init__(self, url: str, owner: str) -> None:
-        """Connect, and make the table of places where it is missing.
+        """Connect, and create the table of the offsets if it is missing.
 
         Raises:
             UnavailableError: no server answers.
-            SinkError: it refuses.
+            SinkError: the server refuses.
             ConfigurationError: the address cannot be used.
         """
         self.session = Session(
@@ -63,7 +64,7 @@ class LoadTarget:
                 look_at="the address, PGUSER, PGPASSWORD or PGPASSFILE",
             )
         )
-        self.places = Places(owner, "load")  # where the load is
+        self.places = Places(owner, "load")  # the stored offsets of the load
         try:
             with self.session.transaction() as cursor:
                 Places.make(cursor)
@@ -72,19 +73,19 @@ class LoadTarget:
             raise
 
     def close(self) -> None:
-        """Close the connection; uncommitted rows are lost."""
+        """Close the connection; an open transaction is rolled back."""
         self.session.close()
 
     def table(self, name: str) -> LoadedTable:
-        """Return a table as it is.
+        """Return the columns and keys of a table.
 
-        Raises ConfigurationError: there is none of this name; SinkError: the server refuses.
+        Raises ConfigurationError: there is no such table; SinkError: the server refuses.
         """
         with self.session.transaction() as cursor:
             return described(cursor, name)
 
     def create(self, name: str, types: Mapping[str, str], keys: Sequence[str]) -> None:
-        """Make a table unless it is there.
+        """Create a table unless it exists.
 
         A type that the server does not know becomes text, and a list of it a list of texts.
 
@@ -94,9 +95,9 @@ class LoadTarget:
             parts = []
             for column, kind in types.items():
                 cursor.execute("SELECT to_regtype(%s) IS NOT NULL", (kind.partition("(")[0],))
-                other = "text[]" if kind.endswith("[]") else "text"
-                own_kind = kind if cursor.fetchone() == (True,) else other
-                parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(own_kind))
+                substitute = "text[]" if kind.endswith("[]") else "text"
+                known_kind = kind if cursor.fetchone() == (True,) else substitute
+                parts.append(sql.SQL("{} ").format(sql.Identifier(column)) + sql.SQL(known_kind))
             if keys:
                 parts.append(sql.SQL("PRIMARY KEY ({})").format(names_sql(keys)))
             cursor.execute(
@@ -113,15 +114,16 @@ class LoadTarget:
         *,
         refuse: Callable[[Sequence[tuple[BatchRecord, str]]], None] | None = None,
     ) -> int:
-        """Write the rows of records and move the places, all or nothing; returns their number.
+        """Write the rows of records and move the offsets in one transaction; return their number.
 
-        Records come in the order of each partition. `refuse` is told of those that cannot be
-        written, before anything stands; without it the first one is an error.
+        Records come in the order of their partitions. `refuse` is called with the records that
+        cannot be written, before the transaction is committed; without it the first one is an
+        error.
 
         Raises:
-            OvertakenError: a place is no longer where this load left it.
-            UnavailableError: the server is away; nothing of this is written, or all of it.
-            SinkError: it refuses; of one record's sake its place is named.
+            OvertakenError: an offset no longer has the value that this load last saw.
+            UnavailableError: the server does not answer; all of this may be written or nothing.
+            SinkError: the server refuses; if a record causes it, the message names the record.
         """
         refused: list[tuple[BatchRecord, str]] = []
         with self.session.transaction() as cursor:
@@ -153,7 +155,10 @@ class LoadTarget:
         *,
         only: bool,
     ) -> int:
-        """Write records; on failure split them until the bad ones are alone."""
+        """Write records; if that fails, write each half, until each bad record is alone.
+
+        With `only` it stops at the first bad record.
+        """
         cursor.execute("SAVEPOINT batch")
         try:
             rows = writer.write(cursor, records)
@@ -186,8 +191,8 @@ def _unfit(record: BatchRecord, reason: str) -> SinkError:
     return SinkError(
         f"the record at offset {record.offset} of partition {record.partition} of topic "
         f'"{record.topic}" cannot be written: {reason}',
-        hint="what was committed before it stays, and the next start goes on there; "
-        "--on-error dead-letter:TOPIC puts such records aside",
+        hint="the batches before it are written, and the next start continues there; "
+        "--on-error dead-letter:TOPIC sends bad records to a topic",
     )
 
 
@@ -204,7 +209,7 @@ class TableWriter:
     ) -> None:
         """Prepare to write some columns of a table.
 
-        `casts` returns the columns whose texts PostgreSQL is to cast; it is asked after `encode`.
+        `casts` returns the columns whose texts PostgreSQL casts; it is called after `encode`.
         """
         self._table, self._columns, self._keys = table, tuple(columns), tuple(keys)
         self._encode, self._casts = encode, casts
@@ -212,10 +217,9 @@ class TableWriter:
         self._staged: tuple[object, frozenset[str]] | None = None
 
     def write(self, cursor: extensions.cursor, records: BatchRange) -> int:
-        """Write records; returns how many rows they are.
+        """Write records and return the number of rows.
 
-        Raises UnfitRecordError: one can be no row. psycopg2.Error: the server does not take one, or
-        none.
+        Raises UnfitRecordError: a record cannot become a row; psycopg2.Error: the server refuses.
         """
         all_chunks = self._encode(records)
         first = next(all_chunks, None)
@@ -234,30 +238,30 @@ class TableWriter:
         return copied.rows
 
     def _stage(self, cursor: extensions.cursor, casts: frozenset[str]) -> None:
-        """Make the temporary table, unless this session has it so."""
+        """Create the temporary table, unless this session has it with the same columns."""
         stage = (cursor.connection, casts)
         if self._staged == stage:
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (f"pg_temp.{_STAGE}",))
-            if cursor.fetchone() == (True,):
-                return  # a rollback may have taken it back
+            if cursor.fetchone() == (True,):  # a rollback may have removed it
+                return
         picked = sql.SQL(", ").join(
             sql.SQL("{0}::text AS {0}" if name in casts else "{0}").format(sql.Identifier(name))
             for name in self._columns
         )
-        more = sql.SQL(f", 0::bigint AS {ORDINAL}, false AS {GONE}" if self._keys else "")
+        marks = sql.SQL(f", 0::bigint AS {ORDINAL}, false AS {GONE}" if self._keys else "")
         cursor.execute(
             sql.SQL("DROP TABLE IF EXISTS pg_temp.{0}; CREATE TEMP TABLE {0} AS SELECT ").format(
                 sql.Identifier(_STAGE)
             )
-            + picked + more + sql.SQL(" FROM {} WITH NO DATA").format(self._name)
+            + picked + marks + sql.SQL(" FROM {} WITH NO DATA").format(self._name)
         )  # fmt: skip
         self._staged = stage
 
-    def _cast(self, name: str, casts: frozenset[str], of: str = "") -> sql.Composable:
-        column = sql.SQL(of) + sql.Identifier(name)
+    def _cast(self, name: str, casts: frozenset[str], qualifier: str = "") -> sql.Composable:
+        column = sql.SQL(qualifier) + sql.Identifier(name)
         if name not in casts:
             return column
-        # As the server writes it; what it limits is left to the assignment, which does not cut.
+        # Without a length: a cast to varchar(5) cuts, the assignment to the column raises an error.
         return column + sql.SQL("::" + self._table.columns[name].unlimited)
 
     def _last(self, casts: frozenset[str]) -> sql.Composable:
@@ -294,7 +298,7 @@ class TableWriter:
             for name in self._columns
             if name not in self._keys
         )
-        is_more = len(self._columns) > len(self._keys)
+        has_values = len(self._columns) > len(self._keys)
         cursor.execute(
             sql.SQL(
                 "INSERT INTO {table} ({names}) SELECT {values} FROM ({last}) AS last"
@@ -303,7 +307,7 @@ class TableWriter:
                 table=self._name, names=names, values=values, last=self._last(casts),
                 gone=sql.Identifier(GONE), keys=names_sql(self._keys)
             )
-            + (sql.SQL("UPDATE SET ") + changed if is_more else sql.SQL("NOTHING"))
+            + (sql.SQL("UPDATE SET ") + changed if has_values else sql.SQL("NOTHING"))
         )  # fmt: skip
 
 
@@ -313,7 +317,7 @@ def _copy(
     columns: Sequence[str],
     chunks: Iterator[CopyChunk],
 ) -> _Copied:
-    """Send chunks to the server by COPY: a run of one format, then the rest."""
+    """Send chunks to the server by COPY: all of the first one's format, then the rest."""
     copied = _Copied()
     while (first := next(chunks, None)) is not None:
         form = sql.SQL(" WITH (FORMAT binary)" if first.is_binary else "")
@@ -323,7 +327,7 @@ def _copy(
             cursor.copy_expert(statement, stream, _COPY_BYTES)
         except psycopg2.Error:
             if stream.failure is not None:
-                raise stream.failure from None  # else it is the server that says how it was told
+                raise stream.failure from None  # psycopg2 has turned it into an error of its own
             raise
         chunks = iter(stream.others)
     return copied
@@ -345,7 +349,7 @@ class _CopyStream(io.RawIOBase):
         self._parts = self._contents(chunks, copied, is_binary=is_binary)
         self._rest = memoryview(b"")
         self.others: list[CopyChunk] = []  # chunks in the other format
-        self.failure: Exception | None = None  # why there is no more to read
+        self.failure: Exception | None = None  # the error that ended the stream, if any
 
     def _contents(
         self, chunks: Iterator[CopyChunk], copied: _Copied, *, is_binary: bool
@@ -363,7 +367,7 @@ class _CopyStream(io.RawIOBase):
             yield TRAILER
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, not more than `size`; none at the end."""
+        """Return the next bytes, at most `size`; empty at the end."""
         while not self._rest:
             try:
                 part = next(self._parts, None)
@@ -380,17 +384,19 @@ class _CopyStream(io.RawIOBase):
 
 
 def identifier(name: str) -> sql.Identifier:
-    """Return the name of a table, with its schema before a dot.
+    """Return the identifier of a table named as `table` or `schema.table`.
 
-    Raises ConfigurationError: it is none.
+    Raises ConfigurationError: it has another form.
     """
     parts = name.split(".")
     if len(parts) > 2 or not all(parts):  # noqa: PLR2004 - schema and table
-        raise ConfigurationError(f'"{name}" is no name of a table', hint="table or schema.table")
+        raise ConfigurationError(
+            f'"{name}" is not the name of a table', hint="table or schema.table"
+        )
     return sql.Identifier(*parts)
 
 
-# `format_type(…, NULL)` has "character" and "bit", which a cast reads as one letter and one bit.
+# `format_type(…, NULL)` returns "character" and "bit", which in a cast mean one letter and one bit.
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.oid::int8, e.typname,
        e.oid::int8, t.typtype = 'e', a.attnotnull, format_type(t.oid, -1)
@@ -420,9 +426,9 @@ GROUP BY i.indexrelid, i.indisprimary
 
 
 def described(cursor: extensions.cursor, name: str) -> LoadedTable:
-    """Return a table as the catalogue has it.
+    """Return the columns and keys of a table from the catalogue.
 
-    Raises ConfigurationError: there is none of this name.
+    Raises ConfigurationError: there is no such table.
     """
     quoted = identifier(name).as_string(cursor)
     cursor.execute(_COLUMNS, (quoted,))
@@ -430,7 +436,7 @@ def described(cursor: extensions.cursor, name: str) -> LoadedTable:
     if not columns:
         raise ConfigurationError(
             f"there is no table {quoted} with columns that can be written",
-            hint="make it, or --create; its schema stands before a dot",
+            hint="create it, or give --create; write its schema as schema.table",
         )
     cursor.execute(_KEYS, (quoted,))
     indexes = cursor.fetchall()

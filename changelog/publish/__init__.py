@@ -1,4 +1,4 @@
-"""Results of queries to topics, whole or not at all.
+"""Publishes the results of queries to topics, in one transaction each.
 
-A query comes in, records of its rows and tombstones for what vanished go out, in one transaction.
+A query comes in; records of its rows, and tombstones for keys that vanished, go out.
 """

@@ -1,4 +1,4 @@
-"""The command `changelog publish`: results of a query to a topic."""
+"""The command `changelog publish`: publishes the result of a query to a topic."""
 
 from __future__ import annotations
 
@@ -39,38 +39,51 @@ _TOPIC_SETTINGS = ("partitions", "replication_factor", "fix_topics", "topic")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Publish:
-    """Options of `changelog publish`: the query, its topic, and the times of its runs."""
+    """The options of `changelog publish`."""
 
     subjects: ClassVar[Mapping[str, str]] = {
-        "query": "What is published, and when",
-        "key": "How rows become records",
+        "query": "Query, topic and schedule",
+        "key": "Rows and records",
         "as_json": TOLD,
     }
     query: Annotated[str, typer.Option("--query", help="The query; @FILE reads it from a file.")]
     source: Annotated[
-        str, typer.Option("--from", help="postgres:ADDRESS or duckdb:FILE; both are only read.")
+        str,
+        typer.Option(
+            "--from", help="Where to run the query: postgres:DSN or duckdb:FILE; only read."
+        ),
     ]
     topic: Annotated[
-        str, typer.Option("--to", help="The topic; made as capture makes them if it is missing.")
+        str,
+        typer.Option(
+            "--to", help="The topic; if it is missing, it is created with capture's settings."
+        ),
     ]
     every: Annotated[
         str,
         typer.Option(
-            "--every", help="Again and again, by cron: '0 3 * * *' is each night at three."
+            "--every", help="Repeat by a schedule of cron: '0 3 * * *' is every night at three."
         ),
     ] = ""
     key: Annotated[
-        str, typer.Option("--key", help="Columns of the key, a,b; without it records have none.")
+        str,
+        typer.Option("--key", help="Columns of the key, a,b; without it records have no key."),
     ] = ""
     output: Annotated[
-        Output, typer.Option("--as", help="Keys and values: avro (with a registry) or json.")
+        Output,
+        typer.Option("--as", help="Form of keys and values: avro (needs a registry) or json."),
     ] = Output.AVRO
     tombstones: Annotated[
         bool,
-        typer.Option("--tombstones", help="Delete keys that the topic has and the query has not."),
+        typer.Option(
+            "--tombstones", help="Delete keys that are on the topic and not in the query."
+        ),
     ] = False
     changed_only: Annotated[
-        bool, typer.Option("--changed-only", help="Leave out rows that the topic has so already.")
+        bool,
+        typer.Option(
+            "--changed-only", help="Leave out rows that are already on the topic unchanged."
+        ),
     ] = False
     client: SettingsOption = None
     as_json: JsonOption = False
@@ -81,14 +94,15 @@ class _Publish:
     "`changelog publish --query 'SELECT id, name FROM brands' --from postgresql://me@db/shop --to "
     "brands --key id`",
     "`changelog publish --query @totals.sql --from duckdb:shop.db --to totals --key day --as json "
-    "--tombstones --changed-only --every '0 3 * * *'` each night, only what changed",
+    "--tombstones --changed-only --every '0 3 * * *'` every night, only the changed rows",
 )
 @takes(Chosen(Kafka), Chosen(Registry), Chosen(CaptureSettings, *_TOPIC_SETTINGS))
 def publish(project: ProjectOption = Path(), *, options_given: Given, options: _Publish) -> None:
     """Publish the rows of a query to a topic, all of them in one transaction.
 
-    A query that fails, a key that is there twice or has a null: nothing of the run is seen then,
-    and the command ends with 1. With --every a run that fails is told, and the next one comes.
+    If the query fails, or two rows have the same key or one has a null in it, consumers see nothing
+    of the run, and the command ends with 1. With --every a failed run is reported, and the next one
+    comes at its time.
     """
     from changelog.publish.publish import Publish, PublishStoppedError
     from changelog.sink.registry import SchemaRegistry
@@ -108,10 +122,8 @@ def publish(project: ProjectOption = Path(), *, options_given: Given, options: _
         lambda: SchemaRegistry(settings.registry),
         bar_console(as_json=options.as_json),
     )
-    query, source = (
-        _query(options.query),
-        resolved(options.source, settings.root, named_by="--source"),
-    )
+    query = _query(options.query)
+    source = resolved(options.source, settings.root, named_by="--from")
     stop = stop_on_signals()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""A query of DuckDB over a file of it, whose values are written as PostgreSQL writes them.
+"""Runs a query on a DuckDB file, and writes its values as PostgreSQL writes them.
 
 | DuckDB | PostgreSQL |
 |---|---|
@@ -68,13 +68,13 @@ _ESCAPED = (
 
 
 class DuckRows:
-    """The rows of one query; the file is only read."""
+    """The rows of a query on a DuckDB file, which is opened read-only."""
 
     def __init__(self, file: Path, query: str) -> None:
         """Open the file.
 
-        Raises ConfigurationError: there is none, it cannot be opened, or the query does not only
-        read; SourceError: the query cannot be run.
+        Raises ConfigurationError: the file does not exist or cannot be opened, or the query is not
+        a single SELECT; SourceError: the query cannot be run.
         """
         if not file.is_file():
             raise ConfigurationError(f"there is no file {file}", hint="--from duckdb:FILE")
@@ -92,21 +92,24 @@ class DuckRows:
             raise
 
     def _check_single(self) -> None:
-        """Refuse all but one SELECT: other statements write files, or load what does."""
+        """Refuse everything but a single SELECT: other statements write files or load extensions.
+
+        Raises ConfigurationError: it is something else; SourceError: it cannot be parsed.
+        """
         try:
             statements = self._connection.extract_statements(self._query)
         except duckdb.Error as error:
             raise SourceError(f"the query cannot be run: {_message(error)}") from error
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise ConfigurationError(
-                "the query is no single SELECT", hint="one query, which only reads"
+                "the query is not a single SELECT", hint="give one query that only reads"
             )
 
     def columns(self) -> list[tuple[str, ColumnType]]:
-        """Return names and types of the columns.
+        """Return the names and types of the columns.
 
-        Raises SourceError: the query cannot be run; ConfigurationError: a column has a type without
-        a form.
+        Raises SourceError: the query cannot be run; ConfigurationError: a column has a type that
+        records cannot have.
         """
         return [(name, kind) for name, _, kind in self._described()]
 
@@ -118,7 +121,7 @@ class DuckRows:
         return [(row[0], *_type(row[0], row[1])) for row in rows]
 
     def lines(self) -> Iterator[Texts]:
-        """Return the rows as lines of COPY's text, some at a time.
+        """Return the rows as lines of COPY's text, in batches.
 
         Raises SourceError: the query fails.
         """
@@ -143,14 +146,17 @@ class DuckRows:
 
 
 def _type(name: str, text: str) -> tuple[str, ColumnType]:
-    """Return the base type of PostgreSQL that a column is written as, and its form."""
+    """Return the PostgreSQL type as which a column is written: its base name, and its type.
+
+    Raises ConfigurationError: there is none.
+    """
     if match := _DECIMAL.fullmatch(text):
         return "numeric", column_type("numeric", f"numeric({match[1]},{match[2]})")
     plain = "VARCHAR" if text.startswith("ENUM(") else text
     if plain not in _TYPES:
         raise ConfigurationError(
-            f'the column "{name}" has the type {text}, which has no form in records',
-            hint="cast it in the query: to_json(…), CAST(… AS VARCHAR)",
+            f'the column "{name}" has the type {text}, which records cannot have',
+            hint="cast it in the query, with to_json(…) or CAST(… AS VARCHAR)",
         )
     base, formatted = _TYPES[plain]
     return base, column_type(base, formatted)

@@ -1,4 +1,4 @@
-"""A query at PostgreSQL: COPY … TO STDOUT, which keeps nothing of it in memory."""
+"""Runs a query in PostgreSQL by COPY … TO STDOUT, which holds no result in memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NUMERIC = 1700
 _NO_TYPMOD = -1
 _HEADER_BYTES = 4
 _MOST_PRECISION = 1000
-_WHAT = "the query cannot be run"
+_FAILURE = "the query cannot be run"
 
 
 class PostgresRows:
-    """The rows of one query, in a transaction that only reads and that it cannot end."""
+    """The rows of a query in PostgreSQL, in a read-only transaction that the query cannot end."""
 
     def __init__(self, dsn: str, query: str) -> None:
         """Connect.
@@ -35,13 +35,13 @@ class PostgresRows:
             cursor.execute("BEGIN TRANSACTION READ ONLY")
 
     def columns(self) -> list[tuple[str, ColumnType]]:
-        """Return names and types of the columns.
+        """Return the names and types of the columns.
 
-        Raises:
-            SourceError: the query cannot be run; UnavailableSourceError while the server is away.
+        Raises SourceError: the query cannot be run; UnavailableSourceError: the server does not
+        answer.
         """
-        with source_errors(self._connection, _WHAT), self._connection.cursor() as cursor:
-            # By itself, so that none of it stands behind the brackets that are put around it.
+        with source_errors(self._connection, _FAILURE), self._connection.cursor() as cursor:
+            # Checked alone first: within the brackets below a second statement could hide.
             check_single(self._connection, self._query)
             cursor.execute(f"SELECT * FROM (\n{self._query}\n) AS q LIMIT 0".encode())
             described = cursor.description or ()
@@ -50,9 +50,9 @@ class PostgresRows:
         return list(zip([column.name for column in described], kinds, strict=True))
 
     def lines(self) -> Iterator[Texts]:
-        """Return the rows as lines of COPY's text, some at a time.
+        """Return the rows as lines of COPY's text, in batches.
 
-        Raises SourceError: the query fails; UnavailableSourceError when the server goes away.
+        Raises SourceError: the query fails; UnavailableSourceError: the server no longer answers.
         """
         statement = f"COPY (\n{self._query}\n) TO STDOUT"
         try:
@@ -60,15 +60,15 @@ class PostgresRows:
                 self._connection, statement, most_rows=BATCH_ROWS, most_bytes=BATCH_BYTES
             )
         except psycopg2.Error as error:
-            raise source_error(error, _WHAT, lost=bool(self._connection.closed)) from error
+            raise source_error(error, _FAILURE, lost=bool(self._connection.closed)) from error
 
     def close(self) -> None:
-        """End the query and its connection."""
+        """Close the connection, which ends the query."""
         self._connection.close()
 
 
 def _typmod(column: psycopg2.extensions.Column) -> int:
-    """Return the modifier of a numeric's type, which the driver tells as its digits."""
+    """Return the type modifier of a numeric, from the precision and scale that psycopg2 reports."""
     precision, scale = column.precision, column.scale
     if column.type_code != _NUMERIC or precision is None or scale is None:
         return _NO_TYPMOD

@@ -1,8 +1,8 @@
-"""The rows of a query to a topic in one transaction, with tombstones for keys that vanished.
+"""Publishes the rows of a query to a topic in one transaction, with tombstones for vanished keys.
 
-What the last run published the topic itself says, read as `read_committed` consumers read it. The
-transactional id is the topic's: who publishes to it later lets nobody before it write any more, so
-that what was read stays what there is.
+The last run's keys are read from the topic itself, as a `read_committed` consumer reads it. The
+transactional id belongs to the topic, so a new run fences off every earlier one: after the topic
+has been read, no other run can change it.
 """
 
 from __future__ import annotations
@@ -38,51 +38,51 @@ from changelog.sink.registry import SchemaRegistry
 from changelog.source.snapshot.snapshot import parse_row
 
 _TRANSACTION_S = 900
-"""The longest that brokers allow unless they are told otherwise."""
+"""The timeout of a transaction: the longest that brokers allow by default."""
 _DIGEST_BYTES = 16
 _LOOK_RECORDS = 10_000
-"""After so many records that are read, progress is shown and a signal seen."""
+"""The number of records after which progress is shown and a signal noticed."""
 Digest = bytes
 
 
 class PublishStoppedError(Exception):
-    """Somebody ended the command before its end; nothing of it stands."""
+    """The command was stopped by a signal; nothing of the run is published."""
 
 
 class KeyRefusedError(SourceError):
-    """A row's key cannot be a record's: a null is in it, or another row has it too."""
+    """A row's key cannot be the key of a record: it has a null, or another row has it too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
-    """Settings of `changelog publish`: the rows, and the topic."""
+    """The settings of `changelog publish`."""
 
-    topic: str  # that takes the rows
-    key: tuple[str, ...]  # columns of the key; empty where records have none
-    output: Output  # how keys and values are written
-    tombstones: bool = False  # whether keys that the topic has and the query has not are deleted
-    changed_only: bool = False  # whether a row that the topic has so is left out
+    topic: str
+    key: tuple[str, ...]  # columns of the key; empty if records have no key
+    output: Output  # the form of keys and values
+    tombstones: bool = False  # whether keys that are on the topic and not in the query are deleted
+    changed_only: bool = False  # whether rows that are on the topic unchanged are left out
 
     def __post_init__(self) -> None:
-        """Check what does not go together."""
+        """Check that the settings fit together."""
         if not self.key and (self.tombstones or self.changed_only):
             raise ConfigurationError(
-                "rows without a key are told apart by nothing",
-                hint="--key with --tombstones and --changed-only",
+                "--tombstones and --changed-only need a key to recognise rows",
+                hint="give --key",
             )
 
 
 @dataclass(slots=True)
 class Published:
-    """Counts of the rows that a query gave and a topic got."""
+    """The result of a run, in numbers."""
 
-    rows: int = 0  # of the query
-    written: int = 0  # of them
-    tombstones: int = 0  # for keys that vanished
-    seconds: float = 0.0  # that it took
+    rows: int = 0  # rows of the query
+    written: int = 0  # rows that were written
+    tombstones: int = 0  # keys that were deleted
+    seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as `--json` prints it."""
+        """Return the result as an object of JSON, for `--json`."""
         return {
             "rows": self.rows,
             "written": self.written,
@@ -93,7 +93,7 @@ class Published:
 
 
 class Publish:
-    """Publishes a query, once or again and again."""
+    """Publishes the rows of a query, any number of times."""
 
     def __init__(
         self,
@@ -103,24 +103,24 @@ class Publish:
         registry: Callable[[], SchemaRegistry],
         console: Console,
     ) -> None:
-        """Prepare; nothing is asked yet.
+        """Take the settings; nothing is connected yet.
 
-        A topic that is missing is made as `capture` says; `registry` opens a client of the
-        registry.
+        `capture` has the settings of a topic that has to be created; `registry` opens a client of
+        the registry.
         """
         self._kafka, self._settings, self._capture = kafka, settings, capture
         self._registry, self._console = registry, console
 
     def run(self, rows: QueryRows, stop: Callable[[], bool]) -> Published:
-        """Publish the rows, all of them or nothing.
+        """Publish the rows in one transaction.
 
         Raises:
-            StoppedError: somebody told to stop.
-            ConfigurationError: query, key and topic do not go together, or the topic is a
-                capture's.
-            SourceError: the query fails, or a key is there twice or has a null.
+            PublishStoppedError: `stop` returned true.
+            ConfigurationError: query, key and topic do not fit together, or the topic belongs to a
+                capture.
+            SourceError: the query fails, or two rows have the same key or one has a null in it.
             EncodeError: a value has no exact form.
-            LogError: brokers or registry refuse, or are away.
+            LogError: the brokers or the registry refuse, or do not answer.
         """
         began, result = time.monotonic(), Published()
         relation = relation_of(self._settings.topic, rows.columns(), self._settings.key)
@@ -161,18 +161,18 @@ class Publish:
         bar: RowBar,
     ) -> None:
         topic, settings = self._settings.topic, self._settings
-        seen: set[Digest] = set()
+        published_keys: set[Digest] = set()
         for lines in rows.lines():
             check()
             for number, (key, value) in enumerate(encoder.records(lines)):
                 result.rows += 1
                 digest = None if key is None else _digest(key)
                 if digest is not None:
-                    if digest in seen:
-                        raise encoder.twice(lines[number])
-                    seen.add(digest)
-                    before = earlier.get(digest)
-                    if settings.changed_only and before and before[1] == _digest(value):
+                    if digest in published_keys:
+                        raise encoder.duplicate(lines[number])
+                    published_keys.add(digest)
+                    old = earlier.get(digest)
+                    if settings.changed_only and old and old[1] == _digest(value):
                         continue
                 producer.produce(topic, key, value, [])
                 result.written += 1
@@ -180,12 +180,12 @@ class Publish:
             bar.add(len(lines))
         if settings.tombstones:
             for digest, (key, _) in earlier.items():
-                if digest not in seen:
+                if digest not in published_keys:
                     producer.produce(topic, key, None, [])
                     result.tombstones += 1
 
     def _earlier(self, check: Callable[[], None]) -> dict[Digest, tuple[bytes, Digest]]:
-        """Return the keys that the topic has, with a digest of the last value of each."""
+        """Return the keys on the topic by their digests, each with a digest of its last value."""
         topic = self._settings.topic
         cluster = Cluster(self._kafka)
         partitions = len(cluster.topics([topic])[topic].leaders)
@@ -211,7 +211,7 @@ class Publish:
     def _make_topic(self) -> None:
         topic = self._settings.topic
         cluster = Cluster(self._kafka)
-        cluster.meet()  # says why nobody answers, if nobody does
+        cluster.meet()  # raises an error with the reason if no broker answers
         check_unclaimed(self._kafka, topic)
         if topic not in cluster.topics([topic]):
             create_topics(self._kafka, [topic], self._capture, unkeyed=not self._settings.key)
@@ -226,7 +226,7 @@ class Publish:
 
 
 class _Encoder:
-    """Makes keys and values of lines, many at once in C where that can be."""
+    """Encodes lines of rows into keys and values, many at once in C where possible."""
 
     def __init__(self, relation: Relation, output: Output, ids: SchemaIds) -> None:
         plain = whole(relation)
@@ -254,10 +254,10 @@ class _Encoder:
                     yield record.key, record.value
             if odd is None:
                 return
-            yield self._alone(lines[odd])
+            yield self._record(lines[odd])
             place = odd + 1
 
-    def _alone(self, line: bytes) -> tuple[bytes | None, bytes]:
+    def _record(self, line: bytes) -> tuple[bytes | None, bytes]:
         row = parse_row(line)
         key = None
         if self._relation.key:
@@ -270,8 +270,8 @@ class _Encoder:
             key = self._rows.encode_key(fields)
         return key, self._rows.encode_value(row)
 
-    def twice(self, line: bytes) -> KeyRefusedError:
-        """Return the error that two rows have the same key."""
+    def duplicate(self, line: bytes) -> KeyRefusedError:
+        """Return the error for a row whose key another row has too."""
         return KeyRefusedError(
             f"two rows have the key {self._shown(line)}",
             hint="group or filter the rows in the query, or choose another --key",

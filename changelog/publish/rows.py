@@ -1,6 +1,6 @@
-"""The rows of a query as capture has the rows of a table: a relation, and lines of COPY's text.
+"""The rows of a query in the form of a captured table: a relation, and lines of COPY's text.
 
-So their values are written by capture's own encoders, exactly as those of a table would be.
+So capture's own encoders write their values, exactly like the rows of a table.
 """
 
 from __future__ import annotations
@@ -22,35 +22,38 @@ class QueryRows(Protocol):
     """The rows of a query, read once."""
 
     def columns(self) -> list[tuple[str, ColumnType]]:
-        """Return names and types of the columns; raises where the query cannot be run."""
+        """Return the names and types of the columns.
+
+        Raises SourceError: the query cannot be run; ConfigurationError: it cannot be published.
+        """
 
     def lines(self) -> Iterator[Texts]:
-        """Return the rows as lines of COPY's text, some at a time.
+        """Return the rows as lines of COPY's text, in batches.
 
-        The lines of one are gone when the next are asked for.
+        A batch is only valid until the next one is read.
         """
 
     def close(self) -> None:
-        """End the query and its connection."""
+        """End the query, and close the connection or file."""
 
 
 def relation_of(
     topic: str, columns: Sequence[tuple[str, ColumnType]], key: Sequence[str]
 ) -> Relation:
-    """Return the relation of which the rows of a query are.
+    """Return the relation that the rows of a query belong to.
 
-    Raises ConfigurationError: two columns have one name, or the key names one that is not there.
+    Raises ConfigurationError: two columns have the same name, or the key names a missing column.
     """
     names = [name for name, _ in columns]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    if duplicates:
         raise ConfigurationError(
-            f'the query has two columns "{twice[0]}"', hint="give one another name: AS"
+            f'the query has two columns "{duplicates[0]}"', hint="rename one of them with AS"
         )
-    lacking = [name for name in key if name not in names]
-    if lacking:
+    missing = [name for name in key if name not in names]
+    if missing:
         raise ConfigurationError(
-            f'the query has no column "{lacking[0]}", which --key names',
+            f'the query has no column "{missing[0]}", which --key names',
             hint=f"it has {', '.join(names)}",
         )
     relation_columns = tuple(Column(name, kind) for name, kind in columns)
@@ -58,7 +61,7 @@ def relation_of(
 
 
 def bare(query: str) -> str:
-    """Return a query that may stand in brackets on lines of its own.
+    """Return a query without its final semicolon, so that it can be put in brackets.
 
     >>> bare("SELECT 1 ; ")
     'SELECT 1'

@@ -8,7 +8,7 @@ import pytest
 from changelog.connect.postgres import tables
 from changelog.connect.postgres.places import PLACES, OvertakenError
 from changelog.connect.postgres.target import SinkDatabase, WriteRequest
-from changelog.connect.rules.records.events import DeleteRow, InsertRow, Move, UpsertRow
+from changelog.connect.rules.records.events import DeleteRow, InsertRow, MoveRow, UpsertRow
 from changelog.connect.rules.settings import parse_settings
 from changelog.contract.base.errors import SinkError
 from tests.support.matrix import first
@@ -68,7 +68,7 @@ def test_rows_are_written_by_key_and_what_a_record_leaves_out_stays(
     database, target, monkeypatch, merges
 ):
     if not merges:  # as on 9.4, of which there is no build here: Greenplum 6, AnalyticDB 6
-        monkeypatch.setattr(tables, "MERGES", 10**6)
+        monkeypatch.setattr(tables, "ON_CONFLICT_VERSION", 10**6)
     database("CREATE TABLE t (id int PRIMARY KEY, a text, n numeric(10, 2), x text DEFAULT 'x')")
     database("INSERT INTO t SELECT n, 'old', n, 'kept' FROM unnest('{1, 2, 9}'::int[]) n")
     one = target(writeMode="upsert", pk__fields="id")
@@ -78,7 +78,7 @@ def test_rows_are_written_by_key_and_what_a_record_leaves_out_stays(
         0,
         UpsertRow({"id": 1, "a": "new", "n": "1.50"}),
         DeleteRow({"id": 9}),
-        Move({"id": 2}, {"id": 3, "a": "moved"}),
+        MoveRow({"id": 2}, {"id": 3, "a": "moved"}),
         *(UpsertRow({"id": n, "a": f"tab\t{n}"}) for n in range(100, 100 + ROWS)),
         UpsertRow({"id": 100}),
     )

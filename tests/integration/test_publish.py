@@ -151,7 +151,7 @@ def test_what_does_not_go_together_is_said_with_its_code(publish, tmp_path, pref
     for query, more, named, expected in (
         ("SELECT 1 AS a", ["--key", "b"], {}, 'no column "b"'),
         ("SELECT 1 AS a, 2 AS a", [], {}, 'two columns "a"'),
-        ("SELECT 1 AS a", ["--tombstones"], {}, "rows without a key"),
+        ("SELECT 1 AS a", ["--tombstones"], {}, "need a key to recognise rows"),
         ("SELECT 1 AS a", ["--every", "now and then"], {}, "no schedule of cron"),
         ("SELECT 1 AS a", [], {"source": "sqlite:x"}, "neither PostgreSQL nor DuckDB"),
         ("@nowhere.sql", [], {}, "cannot read the query"),

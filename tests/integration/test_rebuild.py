@@ -199,7 +199,7 @@ def test_explain_names_the_records_of_a_row_and_those_that_they_superseded(
     assert "superseded: partition" in people.err
     none = run(view, "--explain", "404", "--json")
     assert none.code == 1
-    assert "has no row of the key customer_id = 404" in none.results[0]["error"]
+    assert "has no row with the key customer_id = 404" in none.results[0]["error"]
 
 
 @pytest.mark.matrix
@@ -217,7 +217,7 @@ def test_explain_says_what_it_cannot_trace(project, run) -> None:
     assert tops["fields"]["s"]["from"][0]["column"] == "amount"
     large = run("large", "--explain", "150", "--json").results[0]
     assert large["sources"][0]["records"][0]["key"] == {"order_id": "150"}
-    assert "a function makes this view" in large["notes"][0]
+    assert "a function builds this view" in large["notes"][0]
     assert run("large", "tops", "--explain", "1").code == 2
 
 

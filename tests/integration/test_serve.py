@@ -257,7 +257,7 @@ def test_a_topic_that_is_made_later_is_waited_for_and_one_that_goes_is_missed(
     both = {**config, "topics": f"{later},{config['topics']}", "auto.offset.reset": "latest"}
     client.create_connector({"name": prefix, "config": both})
     try:
-        said = f"topics that are not there: {later}"
+        said = f"topics that do not exist: {later}"
         wait_until(lambda: waits() == [said] * 2, DEADLINE_S, "both wait")
         assert states(worker, prefix) == ["RUNNING"] * 2
         admin.create_topics([NewTopic(later, 1, 1)])[later].result(30)

@@ -148,7 +148,11 @@ def test_a_server_that_dies_in_a_transaction_loses_and_doubles_nothing(
     with program(topic) as running:
         kill(own_server, wait_for_middle(ask))
         code, said = running.wait(DEADLINE_S), running.stderr.read()
-    assert (code, "the database does not go on" in said, "Traceback" in said) == (1, True, False)
+    assert (code, "the database cannot continue now" in said, "Traceback" in said) == (
+        1,
+        True,
+        False,
+    )
     wait_until(lambda: is_up(own_server), DEADLINE_S, "the server is up again")
     assert ask("SELECT count(*) FROM t") == [(BATCH,)]
     code, found, said = load(topic)
@@ -205,7 +209,7 @@ def test_a_disk_that_is_really_full_is_said_and_leaves_whole_transactions(topic,
     code, _, said = load(topic)
     assert code == 1
     assert "No space left on device" in said
-    assert "hint: free space at the server, then start again" in said
+    assert "hint: free space on the server, then start again" in said
     assert ask("SELECT count(*), min(id), max(id) FROM t") == [(BATCH, 0, BATCH - 1)]
     assert load(topic)[0] == 1  # as long as it is full
     disk.resize(8192)

@@ -1,4 +1,4 @@
 """Trace a row of a view to the records that it is made of.
 
-A key comes in, the records behind it go out.
+The key of a row comes in, the records that the row is made of go out.
 """

@@ -1,8 +1,8 @@
-"""Trace each field of a row to records on the log, and to the records that they superseded.
+"""Traces each field of a row to records on the log, and to the records that they superseded.
 
-The rows are found by the verifier's code: it reads the log to the newest frontier, folds it in
-DuckDB, and there runs the query for the places that `views.explain.provenance` reads off the view's
-SQL. So nothing is built, and no Spark is started. What cannot be traced is said, never guessed.
+The verifier's code finds the rows: it reads the log to the newest frontier, folds it in DuckDB, and
+runs the query for the rows' places, which `views.explain.provenance` derives from the view's SQL.
+So nothing is built, and Spark is not started. Whatever cannot be traced is named, never guessed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,20 @@ from views.verify.values.names import folded
 from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 
 MOST_RECORDS = 1_000
-"""Of a table; each takes some milliseconds. How many there are is told besides."""
+"""Records of a table that are shown, with their total number; each takes some milliseconds."""
 MOST_SUPERSEDED = 100
+"""Superseded records of a record that are shown, with their total number."""
 
 
 class NoSuchRowError(ChangelogError):
-    """The view has no row of the key that is asked for."""
+    """The view has no row with the given key."""
 
 
 def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
-    """Read the key of a row: its value, or for several columns a JSON array or object of them."""
+    """Parse the key of a row: its value, or for several columns a JSON array or object.
+
+    Raises ViewError: it is not a key of the view.
+    """
     if len(spec.key) == 1 and not text.lstrip().startswith("{"):
         return {spec.key[0]: text}
     try:
@@ -58,7 +62,7 @@ def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
         key = None
     if key is None:
         raise ViewError(
-            f'{text!r} is no key of view "{spec.name}"',
+            f'{text!r} is not a key of view "{spec.name}"',
             hint=f"its key is {', '.join(spec.key)}: give a JSON array of the values, such as "
             f"'{json.dumps(['…'] * len(spec.key), ensure_ascii=False)}'",
         )
@@ -66,18 +70,21 @@ def parse_key(spec: ViewSpec, text: str) -> dict[str, str]:
 
 
 def key_of(spec: ViewSpec, key: object) -> dict[str, str]:
-    """Return the texts of a key: a value, several in the key's order, or a mapping by column."""
+    """Return the texts of a key: a value, several in the key's order, or a mapping by column.
+
+    Raises ViewError: it is not a key of the view.
+    """
     texts = _by_column(spec, key if isinstance(key, Mapping | list | tuple) else [key])
     if texts is None:
         raise ViewError(
-            f'{key!r} is no key of view "{spec.name}"',
+            f'{key!r} is not a key of view "{spec.name}"',
             hint=f"its key is {', '.join(spec.key)}, without a null",
         )
     return texts
 
 
 def _by_column(spec: ViewSpec, values: object) -> dict[str, str] | None:
-    """Return the text of each column's value, or None where one is missing or null."""
+    """Return the text of each column's value, or None if one is missing or null."""
     if isinstance(values, list | tuple) and len(values) == len(spec.key):
         values = dict(zip(spec.key, values, strict=True))
     if not isinstance(values, Mapping) or set(values) != set(spec.key) or None in values.values():
@@ -98,14 +105,14 @@ def _text(value: object) -> str:
 
 
 def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> Explanation:
-    """Trace the row of a view with this key, at the newest frontier.
+    """Trace the row of a view with a key, at the newest frontier.
 
-    `key`: by column the text of its value, see `parse_key` and `key_of`.
+    `key` has the text of each column's value, as `parse_key` and `key_of` return it.
 
     Raises:
-        NoSuchRowError: the view has no row of that key.
-        ViewError: it reads a table that is not captured.
-        VerdictError: the log cannot give the exact state any more.
+        NoSuchRowError: the view has no row with this key.
+        ViewError: the view reads a table that is not captured or has no key, or another log.
+        VerdictError: the log can no longer give the exact state.
         LogError: the log cannot be read.
     """
     plan = planned([spec], settings)
@@ -114,8 +121,8 @@ def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> E
     with scratch(None, MEMORY_LIMIT) as database:
         if plan.logs or plan.others:
             raise ViewError(
-                f'view "{spec.name}" reads logs of other programs or captures, whose records are '
-                "not traced",
+                f'view "{spec.name}" reads logs of other programs or captures, whose records '
+                "cannot be traced",
                 hint="--explain works for views of the project's own tables",
             )
         for table in spec.tables:
@@ -134,15 +141,15 @@ def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> E
             quarantines=settings.on_bad_record is OnBadRecord.QUARANTINE,
             keeps_records=True,
         )
-        work = _Work(database, spec, key, plan)
+        tracing = _Tracing(database, spec, key, plan)
         for table in spec.tables:
-            work.add(log, table)
+            tracing.add(log, table)
         with exact_values():
-            return work.explanation()
+            return tracing.explanation()
 
 
-class _Work:
-    """The states of a view's tables, with their records, and the queries on them."""
+class _Tracing:
+    """The states of a view's tables with their records, and the queries that trace a row."""
 
     def __init__(
         self, database: duckdb.DuckDBPyConnection, spec: ViewSpec, key: dict[str, str], plan: Plan
@@ -152,7 +159,7 @@ class _Work:
         self._folded: dict[TableName, Folded] = {}
 
     def add(self, log: FrontierTables, table: TableName) -> None:
-        """Read a table, with the places of its rows as columns."""
+        """Read a table, with the partition and offset of each row as columns."""
         folded = log.fold(table)
         state = log.load(folded)
         create_view(self._database, state, with_places=True)
@@ -163,7 +170,7 @@ class _Work:
         if self._spec.sql is None:
             return self._of_function()
         columns = {table: [c.column for c in s.columns] for table, s in self._states.items()}
-        with suppress(ViewError):  # what was built before it was refused is explained as it stands
+        with suppress(ViewError):  # a view that is refused by now was built from its SQL as it is
             self._spec = as_meant(
                 self._spec,
                 {t: {c.column: c.type for c in s.seen} for t, s in self._states.items()},
@@ -191,8 +198,8 @@ class _Work:
         key = ", ".join(f"{name} = {value}" for name, value in self._key.items())
         lsn = self._plan.record.frontier.lsn
         return NoSuchRowError(
-            f'view "{self._spec.name}" has no row of the key {key} at LSN {lsn}',
-            hint="the key is compared as PostgreSQL writes its text",
+            f'view "{self._spec.name}" has no row with the key {key} at LSN {lsn}',
+            hint="write the key's values as PostgreSQL writes them",
         )
 
     def _made(
@@ -213,7 +220,7 @@ class _Work:
         )
 
     def _of_function(self) -> Explanation:
-        """Show the records that have the key themselves: a function cannot be traced."""
+        """Return the records that themselves have the key, since a function cannot be traced."""
         sources = []
         for table, state in self._states.items():
             if not set(state.key) <= set(self._key):
@@ -227,21 +234,21 @@ class _Work:
             sources.append(self._contributions(table.table, table, rows))
         if all(source.count == 0 for source in sources):
             raise self._missing()
-        note = "a function makes this view: shown are the records that have its key themselves"
+        note = "a function builds this view, so only records that have the row's key are shown"
         return self._made(None, {}, tuple(sources), (note,))
 
     def _types(self, *, with_places: bool) -> dict[TableName, dict[str, Type]]:
-        more = {PARTITION_COLUMN: Type("int"), OFFSET_COLUMN: Type("bigint")}
+        place_types = {PARTITION_COLUMN: Type("int"), OFFSET_COLUMN: Type("bigint")}
         return {
             table: {
                 **{c.column: logged_type(c.type) for c in state.seen},
-                **(more if with_places else {}),
+                **(place_types if with_places else {}),
             }
             for table, state in self._states.items()
         }
 
     def _places(self, row_lineage: RowLineage) -> list[list[tuple[int | None, int | None]]]:
-        """Return the places of each source's rows, without duplicates."""
+        """Return the places of each source's rows, without duplicates; empty if there is no row."""
         sql = translate(row_lineage.places, self._types(with_places=True)).sql
         self._prepare()
         keys = [f"k{number}" for number in range(len(self._spec.key))]
@@ -263,7 +270,7 @@ class _Work:
     def _row(self) -> dict[str, str | None] | None:
         """Compute the row, or return None if DuckDB cannot.
 
-        Raises NoSuchRowError: it can, and there is none.
+        Raises NoSuchRowError: the view has no such row.
         """
         try:
             translation = translate(self._spec.sql or "", self._types(with_places=False))
@@ -279,7 +286,7 @@ class _Work:
                 f"SELECT COLUMNS(*)::VARCHAR FROM ({query}) WHERE {is_key}",
                 list(self._key.values()),
             )
-        except duckdb.InvalidInputException:  # a value without an exact place
+        except duckdb.InvalidInputException:  # raised for a value that DuckDB cannot represent
             raise
         except duckdb.Error:
             return None
@@ -288,7 +295,7 @@ class _Work:
         return dict(zip(translation.names, row, strict=True))
 
     def _described(self, query: str) -> dict[str, str]:
-        """Return DuckDB's types of a query's columns."""
+        """Return the DuckDB types of a query's columns, by name."""
         rows = self._database.execute(f"DESCRIBE {query}").fetchall()
         return {str(row[0]): str(row[1]) for row in rows}
 
@@ -322,7 +329,7 @@ class _Work:
             f"WHERE {PARTITION_COLUMN} = ? AND {OFFSET_COLUMN} = ?",
             [partition, offset],
         )
-        own = self._records(table, "part = ? AND off = ?", [partition, offset], 1)[0]
+        record = self._records(table, "part = ? AND off = ?", [partition, offset], 1)[0]
         older = (
             f"key = (SELECT key FROM {raw} WHERE part = ? AND off = ?) "
             "AND NOT (part = ? AND off = ?)"
@@ -330,7 +337,7 @@ class _Work:
         place = [partition, offset, partition, offset]
         count = first_row(self._database, f"SELECT count(*) FROM {raw} WHERE {older}", place)
         return Contribution(
-            place=own,
+            place=record,
             key=dict(zip(state.key, key or (), strict=False)),
             superseded=tuple(self._records(table, older, place, MOST_SUPERSEDED)),
             superseded_count=int(count[0]) if count else 0,
@@ -366,12 +373,12 @@ def _types_of(state: TableState) -> dict[str, str]:
 
 
 def _is_key(columns: Sequence[str], types: Mapping[str, str]) -> str:
-    """Return the condition that columns have the values of a key, which come as texts."""
+    """Return the SQL condition that columns have the values of a key, given as texts."""
     return " AND ".join(_is_value(quoted(name), types.get(name, "")) for name in columns)
 
 
 def _is_value(column: str, kind: str) -> str:
-    # These have several texts: 1.5 and 1.50, -0.0 and 0.0, [1,2] and [1, 2], +00 and +00:00.
+    # Values of these types have several texts: 1.5 and 1.50, [1,2] and [1, 2], +00 and +00:00.
     if kind in {"FLOAT", "DOUBLE"} or kind.endswith("[]") or kind.startswith("TIMESTAMP"):
         return f"{column} IS NOT DISTINCT FROM TRY_CAST(? AS {kind})"
     if kind == "BLOB":

@@ -1,4 +1,4 @@
-"""The origin of a row as a value: as text for people, and as JSON."""
+"""The explanation of a row: its origin, as lines for people and as JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from views.rebuild.result.report import frontier_json
 class RecordOnLog:
     """A record on the log."""
 
-    partition: int  # of its topic
-    offset: int  # in its partition
+    partition: int
+    offset: int
     position: Position  # its place in the order of changes
-    schema_id: int | None  # under which its value was written; None for a document or a tombstone
+    schema_id: int | None  # schema of its value; None for a JSON document or a tombstone
     deleted: bool = False  # whether it is a tombstone
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the record as an object of JSON."""
         fields: dict[str, Any] = {
             "partition": self.partition,
             "offset": self.offset,
@@ -35,7 +35,7 @@ class RecordOnLog:
         return {**fields, "deleted": True} if self.deleted else fields
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Return a description in one line."""
         form = "a delete" if self.deleted else f"schema {self.schema_id}"
         if not self.deleted and self.schema_id is None:
             form = "a document"
@@ -46,39 +46,38 @@ class RecordOnLog:
 class Contribution:
     """A record that the row is made of, and the records that it superseded."""
 
-    place: RecordOnLog  # of the record
-    key: Mapping[str, str | None]  # of its row, as text by column
-    # older records of its key that are still on the log, the newest first
+    place: RecordOnLog
+    key: Mapping[str, str | None]  # the key of its row, as text by column
+    # older records with its key that are still on the log, newest first, not more than the most
     superseded: tuple[RecordOnLog, ...] = ()
-    superseded_count: int = 0  # how many there are
+    superseded_count: int = 0  # the number of all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contributions:
     """The records of one table that go into the row."""
 
-    alias: str  # what the query calls the table
-    table: TableName  # its name
-    topic: str  # where the records lie
-    records: tuple[Contribution, ...] = ()  # the first of them
-    count: int | None = None  # how many there are; None where they are not traced
+    alias: str  # the table's name in the query
+    table: TableName
+    topic: str
+    records: tuple[Contribution, ...] = ()  # the first records, not more than the most
+    count: int | None = None  # the number of all records; None if they are not traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """The origin of a row."""
 
-    view: str  # its name
+    view: str  # the view's name
     key: Mapping[str, str]  # the row's key, as text by column
-    plan: Plan  # frontier and verdict
-    # its values as text; None when the view has no such row, or none is computed here
-    row: Mapping[str, str | None] | None
-    fields: Mapping[str, FieldOrigin] = field(default_factory=dict)  # where each column comes from
+    plan: Plan  # has the frontier and the verdict
+    row: Mapping[str, str | None] | None  # its values as text; None if DuckDB cannot compute it
+    fields: Mapping[str, FieldOrigin] = field(default_factory=dict)  # the origin of each column
     sources: tuple[Contributions, ...] = ()  # the records of each table
-    notes: tuple[str, ...] = ()  # what is not traced
+    notes: tuple[str, ...] = ()  # remarks about parts that are not traced
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object of `--explain --json`."""
+        """Return the explanation as an object of JSON, for `--explain --json`."""
         topics = {source.alias: source.topic for source in self.sources}
         return {
             "view": self.view,
@@ -102,7 +101,7 @@ class Explanation:
         }
 
     def lines(self) -> list[str]:
-        """Return the explanation as lines for people."""
+        """Return the lines of the explanation for people."""
         frontier = self.plan.record.frontier
         key = ", ".join(f"{name} = {value}" for name, value in self.key.items())
         out = [f"{self.view}, {key}: at LSN {frontier.lsn}, epoch {frontier.epoch}"]
@@ -138,8 +137,8 @@ def _source_json(source: Contributions) -> dict[str, Any]:
 def _source_lines(source: Contributions) -> list[str]:
     named = short_name(source.table)
     alias = "" if source.alias == source.table.table else f" ({source.alias})"
-    many = "records not traced" if source.count is None else f"{source.count:,} records"
-    out = [f"  {named}{alias}, topic {source.topic}: {many}"]
+    count = "records not traced" if source.count is None else f"{source.count:,} records"
+    out = [f"  {named}{alias}, topic {source.topic}: {count}"]
     for record in source.records:
         key = ", ".join(f"{name} = {value}" for name, value in record.key.items())
         out.append(f"    {key}: {record.place}")

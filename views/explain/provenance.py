@@ -1,9 +1,10 @@
-"""Origins of the columns and rows of a SQL view, read from its query (pure).
+"""Derives the origins of the columns and rows of a SQL view from its query. Pure.
 
-`qualify` gives each column its table, and `merge_subqueries` dissolves the subqueries and WITH
-clauses that only select and join. Where one SELECT over tables is left, a query for the places of
-the rows that make up a key follows from it: the same joins and conditions, without the grouping.
-Otherwise the second half of this file follows the subqueries; what it does not follow is said.
+sqlglot's `qualify` adds its table to each column, and `merge_subqueries` merges subqueries and WITH
+clauses that only select and join into the outer query. If a single SELECT over tables remains, the
+query for the places of the rows behind a key is that SELECT without its grouping: it has the same
+joins and conditions. Otherwise the second half of this module follows the subqueries. It names
+whatever it cannot follow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """A table in a query, under the name by which the query speaks of it."""
+    """A table in a query, with its alias there."""
 
     alias: str
     table: TableName
@@ -39,9 +40,9 @@ class QueryTable:
 class FieldOrigin:
     """The origin of a column of a view."""
 
-    columns: tuple[tuple[str, str], ...]  # alias and column of what its expression reads
-    expression: str = ""  # the expression, where it is more than one column as it stands
-    note: str = ""  # what cannot be told, or nothing
+    columns: tuple[tuple[str, str], ...]  # alias and name of each column that its expression reads
+    expression: str = ""  # its expression, unless that is just a column
+    note: str = ""  # a remark about a part that is not traced, or an empty text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +50,22 @@ class RowLineage:
     """The origin of a query's rows and columns."""
 
     sources: tuple[QueryTable, ...]  # the tables that its rows are made of
-    fields: Mapping[str, FieldOrigin]  # where each column comes from
-    # Spark SQL that gives the key's columns, then partition and offset of each source's row, for
-    # each combination of rows that goes into a row of the view
+    fields: Mapping[str, FieldOrigin]  # the origin of each column
+    # Spark SQL that returns the key's columns and the partition and offset of each source's row,
+    # for each combination of rows that goes into a row of the view
     places: str
-    notes: tuple[str, ...] = ()  # what is not traced
+    notes: tuple[str, ...] = ()  # remarks about parts that are not traced
 
 
 class UntraceableError(Exception):
-    """The rows of a view cannot be traced; says why."""
+    """The rows of a view cannot be traced; the message has the reason."""
 
 
 def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]) -> RowLineage:
-    """Trace the rows of a view to its tables by its query."""
+    """Trace the rows of a view to its tables by its query.
+
+    Raises UntraceableError: it uses something that is not followed.
+    """
     try:
         query = _qualified(sql, tables)
         flat = merge_subqueries(eliminate_subqueries(query.copy()))
@@ -70,7 +74,7 @@ def trace(sql: str, tables: Mapping[TableName, Sequence[str]], key: Sequence[str
         return _of_nested(sql, query, tables, key)
     except (SqlglotError, RecursionError) as error:
         first = str(error).partition("\n")[0]
-        raise UntraceableError(f"sqlglot does not follow it: {first}") from error
+        raise UntraceableError(f"sqlglot cannot trace it: {first}") from error
 
 
 def _is_flat(query: exp.Select) -> bool:
@@ -83,7 +87,7 @@ def _of_flat(
     query: exp.Select, tables: Mapping[TableName, Sequence[str]], key: Sequence[str]
 ) -> RowLineage:
     if query.args.get("laterals"):
-        raise UntraceableError("it makes rows of its own (LATERAL VIEW)")
+        raise UntraceableError("it generates rows (LATERAL VIEW)")
     group = query.args.get("group")
     if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None:
         raise UntraceableError("it groups in several ways at once (ROLLUP, CUBE, GROUPING SETS)")
@@ -115,7 +119,7 @@ def _of_nested(
     def leaf(node: exp.Table) -> int:
         table = names.get(node.name)
         if table is None:
-            raise _UnnestableError("it reads from something that is no captured table")
+            raise _UnnestableError("it reads from something that is not a captured table")
         sources.append(QueryTable(node.alias_or_name, table))
         return len(sources) - 1
 
@@ -135,8 +139,8 @@ def _of_nested(
         exp.alias_(exp.column(spellings[name.lower()], table=_ROWS, quoted=True), f"k{number}")
         for number, name in enumerate(key)
     ]
-    chosen = exp.select(*keys, *_handed(range(len(sources)), _ROWS))
-    # What is not needed for the places, such as the documents themselves, is not computed.
+    chosen = exp.select(*keys, *_passed_on(range(len(sources)), _ROWS))
+    # Columns that the places do not need, such as large documents, are not computed.
     places = pushdown_projections(chosen.from_(_derived(rows, _ROWS)))
     return RowLineage(
         sources=tuple(sources),
@@ -147,7 +151,7 @@ def _of_nested(
 
 
 def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str, FieldOrigin]:
-    """Return the table and column that each column of a query reads, where no row is traced."""
+    """Return the table columns that each column of a query reads, where rows cannot be traced."""
     schema = _schema(tables)
     try:
         query = _qualified(sql, tables)
@@ -161,7 +165,7 @@ def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str,
 
 
 def _written(tables: Collection[TableName]) -> dict[str, str]:
-    """Return the table names for people, by the names that queries read them under."""
+    """Return the tables' names for people, by their names in queries."""
     return {reading_name(table): table.table for table in tables}
 
 
@@ -169,12 +173,12 @@ def _leaves(
     query: exp.Expr, name: str, schema: MappingSchema, written: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     column_lineage = lineage(name, query, schema, dialect="spark")
-    seen = set()
+    yielded = set()
     for node in column_lineage.walk():
         table = written.get(node.source.name, node.source.name)
         leaf = (table, node.name.rpartition(".")[2].strip('"`'))
-        if not node.downstream and isinstance(node.source, exp.Table) and leaf not in seen:
-            seen.add(leaf)
+        if not node.downstream and isinstance(node.source, exp.Table) and leaf not in yielded:
+            yielded.add(leaf)
             yield leaf
 
 
@@ -198,13 +202,13 @@ def _sources(query: exp.Select, tables: Mapping[TableName, Sequence[str]]) -> It
     for node in [*parts, *(join.this for join in query.args.get("joins") or ())]:
         captured = names.get(node.name) if isinstance(node, exp.Table) else None
         if captured is None:
-            raise UntraceableError("it reads from something that is no captured table")
+            raise UntraceableError("it reads from something that is not a captured table")
         yield QueryTable(node.alias_or_name, captured)
 
 
 def _origin(item: exp.Expr, aliases: set[str]) -> FieldOrigin:
     if item.find(exp.Query) is not None:
-        return FieldOrigin((), item.sql("spark"), "a subquery gives it: its rows are not traced")
+        return FieldOrigin((), item.sql("spark"), "from a subquery, whose rows are not traced")
     columns = tuple(
         dict.fromkeys(
             (column.table, column.name)
@@ -216,14 +220,14 @@ def _origin(item: exp.Expr, aliases: set[str]) -> FieldOrigin:
         return FieldOrigin(columns)
     note = ""
     if item.find(exp.Window) is not None:
-        note = "a window looks at other rows too"
+        note = "a window function, which reads other rows too"
     elif not columns:
-        note = "every row counts, no column is read" if _aggregates(item) else "a constant"
+        note = "it depends on all rows and reads no column" if _aggregates(item) else "a constant"
     return FieldOrigin(columns, item.sql("spark"), note)
 
 
 def _aggregates(item: exp.Expr) -> bool:
-    """Tell whether an expression makes one value of many rows, windows and subqueries apart."""
+    """Return whether an expression has an aggregate, outside of windows and subqueries."""
     owner = item.find_ancestor(exp.Query)
     return any(
         aggregate.find_ancestor(exp.Window, exp.Query) is owner
@@ -260,22 +264,23 @@ def _notes(query: exp.Select, written: Mapping[str, str]) -> Iterator[str]:
     tables = sorted(written.get(name, name) for name in inner_tables)
     if tables:
         yield (
-            f"a condition or a subquery looks at {', '.join(tables)}: "
-            "what it finds there is not listed"
+            f"a condition or a subquery reads {', '.join(tables)}: "
+            "the rows that it reads there are not listed"
         )
     if query.args.get("limit") is not None:
-        yield "the view is limited: the other rows decided that this one is in it"
+        yield "the view has a LIMIT: other rows decided too that this one is in it"
 
 
-# A query Q is made into one that gives Q's columns and, for each table that Q reads anywhere,
-# the place of one row of it; a row of Q comes once for each combination of rows that goes into
-# it:
-# - a table gives its own places; a subquery is made into such a query first; - a SELECT that
-# only chooses hands on the places of what it reads; - a SELECT that aggregates is joined, on
-# what it groups by, with the same SELECT before it groups; - a UNION gives of each branch the
-# places, and null for the tables of the others.
-# What stands inside expressions and conditions (EXISTS, IN, a scalar subquery) decides about
-# rows and is not listed: `notes` of the lineage say so.
+# A query Q is transformed into one that returns Q's columns and, for each table that Q reads
+# anywhere, the place of one of its rows. It returns a row of Q once for each combination of rows
+# that goes into it:
+# - A table returns its own places; a subquery is transformed first.
+# - A SELECT that only selects passes on the places of its sources.
+# - A SELECT that aggregates is joined, by its grouping expressions, with the same SELECT before
+#   the grouping.
+# - A UNION returns the places of each branch, and null for the tables of the other branches.
+# Subqueries in expressions and conditions (EXISTS, IN, scalar ones) only decide about rows. Their
+# rows are not listed, and `notes` of the lineage says so.
 _GROUPS, _NESTED_ROWS = "__grouped", "__rows"
 
 _Leaf = Callable[[exp.Table], int]
@@ -283,28 +288,28 @@ _Leaf = Callable[[exp.Table], int]
 
 
 class _UnnestableError(Exception):
-    """The places of a query's rows cannot be determined; says why."""
+    """The places of a query's rows cannot be determined; the message has the reason."""
 
 
 def inlined(query: exp.Query) -> exp.Query:
-    """Return a query with each name of a WITH clause replaced by its query."""
+    """Return a query with each reference to a WITH clause replaced by a subquery."""
     return _inlined(query.copy(), {})
 
 
 def _inlined(query: exp.Query, named_queries: dict[str, exp.Query]) -> exp.Query:
-    own = dict(named_queries)
+    visible = dict(named_queries)
     clause = query.args.get("with_")
     if clause is not None:
         if clause.args.get("recursive"):
             raise _UnnestableError("it is recursive")
         for cte in clause.expressions:
-            own[cte.alias] = _inlined(cte.this, own)
+            visible[cte.alias] = _inlined(cte.this, visible)
         query.set("with_", None)
     for inner in [node for node in query.find_all(exp.Query) if node is not query]:
         if inner.args.get("with_") is not None:
-            inner.replace(_inlined(inner.copy(), own))
+            inner.replace(_inlined(inner.copy(), visible))
     for table in list(query.find_all(exp.Table)):
-        body = own.get(table.name) if not table.db else None
+        body = visible.get(table.name) if not table.db else None
         if body is not None:
             table.replace(exp.Subquery(this=body.copy(), alias=_alias(table.alias_or_name)))
     return query
@@ -313,9 +318,9 @@ def _inlined(query: exp.Query, named_queries: dict[str, exp.Query]) -> exp.Query
 def _with_places(
     query: exp.Query, leaf: _Leaf, columns: tuple[str, str]
 ) -> tuple[exp.Select, list[int]]:
-    """Return the query that gives the places too, as `p0, o0, p1, …`, and the numbers it has.
+    """Return a query that also returns places, as `p0, o0, p1, …`, and the sources' numbers.
 
-    Raises UnnestableError: it does something that is not followed.
+    Raises _UnnestableError: it uses something that is not followed.
     """
     if isinstance(query, exp.Subquery):
         return _with_places(query.this, leaf, columns)
@@ -328,32 +333,32 @@ def _with_places(
 
 def _union(query: exp.Union, leaf: _Leaf, columns: tuple[str, str]) -> tuple[exp.Select, list[int]]:
     names = query.named_selects
-    left_query, lefts = _with_places(query.left, leaf, columns)
-    right, rights = _with_places(query.right, leaf, columns)
-    numbers = lefts + rights
+    left_query, left_numbers = _with_places(query.left, leaf, columns)
+    right_query, right_numbers = _with_places(query.right, leaf, columns)
+    numbers = left_numbers + right_numbers
     branches = []
-    for branch, own in ((left_query, lefts), (right, rights)):
-        own_columns = [
+    for branch, branch_numbers in ((left_query, left_numbers), (right_query, right_numbers)):
+        branch_columns = [
             exp.alias_(exp.column(old, table=_NESTED_ROWS, quoted=True), new, quoted=True)
             for old, new in zip(branch.named_selects, names, strict=False)
         ]
         places = [
             exp.alias_(
                 exp.column(f"{letter}{number}", table=_NESTED_ROWS)
-                if number in own
-                else _nothing(letter),
+                if number in branch_numbers
+                else _null_place(letter),
                 f"{letter}{number}",
             )
             for number in numbers
             for letter in "po"
         ]
-        branches.append(exp.select(*own_columns, *places).from_(_derived(branch, _NESTED_ROWS)))
+        branches.append(exp.select(*branch_columns, *places).from_(_derived(branch, _NESTED_ROWS)))
     both = exp.union(*branches, distinct=False)
     chosen = [exp.column(name, table=_GROUPS, quoted=True) for name in names]
     return _choosing(both, chosen, numbers, _GROUPS), numbers
 
 
-def _nothing(letter: str) -> exp.Expr:
+def _null_place(letter: str) -> exp.Expr:
     return exp.cast(exp.null(), "int" if letter == "p" else "bigint")
 
 
@@ -361,7 +366,7 @@ def _select(
     query: exp.Select, leaf: _Leaf, columns: tuple[str, str]
 ) -> tuple[exp.Select, list[int]]:
     if query.args.get("limit") is not None or query.args.get("offset") is not None:
-        raise _UnnestableError("a subquery of it is limited")
+        raise _UnnestableError("it has a subquery with LIMIT or OFFSET")
     rows = query.copy()
     numbers, places = _of_sources(rows, leaf, columns)
     if not _groups(query):
@@ -390,13 +395,13 @@ def _select(
     ]
     on = exp.and_(*same) if same else exp.true()
     joined = joined.join(_derived(rows, _NESTED_ROWS), on=on, join_type="left")
-    return joined.select(*_handed(numbers, _NESTED_ROWS), copy=False), numbers
+    return joined.select(*_passed_on(numbers, _NESTED_ROWS), copy=False), numbers
 
 
 def _of_sources(
     rows: exp.Select, leaf: _Leaf, columns: tuple[str, str]
 ) -> tuple[list[int], list[exp.Expr]]:
-    """Make each source give its places; return their numbers and the columns that hold them."""
+    """Make each source return its places; return the sources' numbers and the places' columns."""
     numbers: list[int] = []
     places: list[exp.Expr] = []
     first = rows.args.get("from_")
@@ -412,17 +417,17 @@ def _of_sources(
                 for letter, column in zip("po", columns, strict=True)
             ]
         elif isinstance(node, exp.Subquery):
-            inner, own = _with_places(node.this, leaf, columns)
+            inner, inner_numbers = _with_places(node.this, leaf, columns)
             node.set("this", inner)
-            numbers += own
-            places += _handed(own, node.alias_or_name)
+            numbers += inner_numbers
+            places += _passed_on(inner_numbers, node.alias_or_name)
         else:
-            raise _UnnestableError("it reads from something that is no captured table")
+            raise _UnnestableError("it reads from something that is not a captured table")
     return numbers, places
 
 
-def _handed(numbers: Sequence[int], source: str) -> list[exp.Expr]:
-    """Return the columns that hand on the places which a source has."""
+def _passed_on(numbers: Sequence[int], source: str) -> list[exp.Expr]:
+    """Return the columns that pass on the places of a source."""
     return [
         exp.alias_(exp.column(f"{letter}{n}", table=source, quoted=True), f"{letter}{n}")
         for n in numbers
@@ -433,7 +438,7 @@ def _handed(numbers: Sequence[int], source: str) -> list[exp.Expr]:
 def _choosing(
     query: exp.Query, chosen: Sequence[exp.Expr], numbers: Sequence[int], alias: str
 ) -> exp.Select:
-    return exp.select(*chosen, *_handed(numbers, alias)).from_(_derived(query, alias))
+    return exp.select(*chosen, *_passed_on(numbers, alias)).from_(_derived(query, alias))
 
 
 def _derived(query: exp.Query, alias: str) -> exp.Subquery:
@@ -446,7 +451,7 @@ def _alias(name: str) -> exp.TableAlias:
 
 
 def _groups(query: exp.Select) -> bool:
-    """Tell whether a SELECT makes one row of many."""
+    """Return whether a SELECT aggregates rows."""
     if query.args.get("group") is not None:
         return True
     return any(

@@ -1,4 +1,4 @@
-"""A page of `changelog serve`: the line from source to views, and what can be done about it.
+"""The web page of `changelog serve`: the line from source to views, and actions on views.
 
-Requests come in, HTML goes out; what it shows is looked for beside the requests.
+Requests come in, HTML goes out; threads of its own ask the servers for the state that it shows.
 """

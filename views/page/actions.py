@@ -1,7 +1,8 @@
 """Actions of the page: roll back, and publish a staged generation.
 
-Each is planned first, so that whoever confirms it knows which generation readers will see; it is
-done only while that is still so, by `rebuild-view` as a process of its own.
+An action is planned first, so the visitor who confirms it knows which generation readers will see.
+It is carried out only if the plan has not changed by then, by `rebuild-view` in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -24,49 +25,49 @@ from views.generations.succession import SinkGenerations, line_of, rollback_targ
 from views.project.catalog import catalog_of
 
 ACTION_S = 300.0
-"""What a switch may take."""
+"""The longest time that an action may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPlan:
-    """Plan of an action."""
+    """The plan of an action on a view."""
 
-    serving: int | None  # the generation that readers see
-    to: int | None  # the one that they would see; None where it is not possible
-    sinks: tuple[str, ...]  # whose readers
-    note: str = ""  # on that generation
-    words: tuple[str, ...] = ()  # of `rebuild-view`
-    why: str = ""  # it is not possible
+    serving: int | None  # the generation that readers see now
+    to: int | None  # the generation that they would see; None if the action is not possible
+    sinks: tuple[str, ...]
+    note: str = ""  # a remark about that generation
+    words: tuple[str, ...] = ()  # the arguments of `rebuild-view`
+    why: str = ""  # the reason why the action is not possible
 
     @property
     def command(self) -> str:
-        """Return the command line that does the same."""
+        """Return the command line of the action."""
         return shlex.join(("rebuild-view", *self.words))
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """Result of an action."""
+class ActionResult:
+    """The result of an action."""
 
-    is_done: bool  # whether readers see what was asked for
-    text: str  # in a line
+    is_done: bool  # whether readers see the planned generation
+    text: str  # the result in a line
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done with a view."""
+    """An action on a view."""
 
-    name: str  # in addresses
+    name: str  # in URLs
     title: str  # for people
-    # returns the generation that readers would see, and the words of `rebuild-view`
+    # returns the generation that readers would see, and the arguments of `rebuild-view`
     target: Callable[
         [str, Mapping[str, SinkGenerations], GenerationHistory], tuple[int | None, tuple[str, ...]]
     ]
 
     def plan(self, project: Project, view: str) -> ActionPlan:
-        """Return the plan of the action, from what serves now.
+        """Return the plan of the action for the state of the view now.
 
-        Raises ChangelogError: a sink or the history does not tell.
+        Raises ChangelogError: a sink or the history cannot be read.
         """
         spec = catalog_of(project).load(view)
         holdings = served_of(spec, project, None).held()
@@ -74,7 +75,7 @@ class Action:
         to, words = self.target(view, holdings, history)
         last = last_states(history.rows([view])).get((view, to or 0))
         true_at = "" if last is None or last.lsn is None else f"true at {last.lsn}"
-        why = f"no other generation of view {view} is there to {self.title.lower()}"
+        why = f"view {view} has no generation to {self.title.lower()}"
         return ActionPlan(
             serving=serving(list(holdings.values())),
             to=to,
@@ -106,37 +107,39 @@ ACTIONS = {
 }
 
 
-def act(folder: Path, action: Action, project: Project, view: str, confirmed: ActionPlan) -> Done:
-    """Run the action that somebody confirmed, unless its plan has changed.
+def act(
+    folder: Path, action: Action, project: Project, view: str, confirmed: ActionPlan
+) -> ActionResult:
+    """Carry out an action that a visitor confirmed, unless its plan has changed.
 
-    `confirmed`: the plan that somebody saw: `serving` and `to`.
+    Of `confirmed` only `serving` and `to` count, which the visitor saw.
     """
     try:
         plan = action.plan(project, view)
         if (plan.serving, plan.to) != (confirmed.serving, confirmed.to):
             raise ViewError(
-                f"nothing was done: readers of {view} see generation {plan.serving} meanwhile, "
-                f"and would see {plan.to}",
-                hint="look again, and confirm that",
+                f"nothing was done: readers of {view} now see generation {plan.serving}, and would "
+                f"see {plan.to}",
+                hint="load the page again, and confirm the new plan",
             )
     except ChangelogError as error:
-        return Done(False, str(error))
+        return ActionResult(False, str(error))
     return _run(folder, view, plan)
 
 
-def _run(folder: Path, view: str, plan: ActionPlan) -> Done:
+def _run(folder: Path, view: str, plan: ActionPlan) -> ActionResult:
     command = [sys.executable, "-m", "views", "--project", str(folder), *plan.words, "--json"]
     try:
         ran = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=ACTION_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return Done(False, f"{plan.command} did not end in {ACTION_S:.0f} s")
+        return ActionResult(False, f"{plan.command} did not end in {ACTION_S:.0f} s")
     if ran.returncode == 0:
-        return Done(True, f"readers of {view} see generation {plan.to}")
+        return ActionResult(True, f"readers of {view} see generation {plan.to}")
     if ran.returncode == LockedError.exit_code:
-        return Done(False, f"nothing was done: {_why(ran.stdout, ran.stderr)}")
-    return Done(False, _why(ran.stdout, ran.stderr))
+        return ActionResult(False, f"nothing was done: {_why(ran.stdout, ran.stderr)}")
+    return ActionResult(False, _why(ran.stdout, ran.stderr))
 
 
 def _why(out: str, err: str) -> str:
@@ -147,4 +150,4 @@ def _why(out: str, err: str) -> str:
             continue
         if isinstance(result, dict) and result.get("error"):
             return str(result["error"])
-    return (err.strip().splitlines() or ["it failed without a word"])[-1].removeprefix("error: ")
+    return (err.strip().splitlines() or ["it failed without a message"])[-1].removeprefix("error: ")

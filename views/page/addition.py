@@ -1,4 +1,4 @@
-"""The page as an addition to `changelog serve`; mounted by the entry points `changelog.serve`."""
+"""The page as an addition to `changelog serve`, loaded by the entry points `changelog.serve`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from changelog.connect.http.additions import AdditionPlace
 from views.page.access import Access
 from views.page.answers import ROOT, PageAnswers
 
-_SHOWN = re.compile(rf"{ROOT}(?:/sign-in|/views/[^/]+|/assets/[^/]+)?/?")
+_LINKABLE = re.compile(rf"{ROOT}(?:/sign-in|/views/[^/]+|/assets/[^/]+)?/?")
 
 
 class Page:
@@ -28,22 +28,23 @@ class Page:
         return self._app
 
     def takes(self, path: str) -> bool:
-        """Tell whether a path is one of the page's."""
+        """Return whether a path belongs to the page."""
         return path == ROOT or path.startswith((f"{ROOT}/", "/views/"))
 
     def admits(self, scope: Scope) -> bool:
-        """Tell whether a request comes from somebody who may see the page."""
+        """Return whether a request may see the page."""
         return self._access.lets_in(Request(scope))
 
     def is_for_links(self, path: str, query: bytes) -> bool:
-        """Tell whether a link of another site may lead to a path.
+        """Return whether links of other sites may lead to a path.
 
-        To the line and to views it may; not to where a row comes from, which starts a process.
+        They may lead to the line and to views, but not to the origin of a row, which starts a
+        process.
         """
-        return not query and _SHOWN.fullmatch(path) is not None
+        return not query and _LINKABLE.fullmatch(path) is not None
 
     def end(self) -> None:
-        """End the streams."""
+        """End the open streams."""
         self._answers.end()
 
 

@@ -1,4 +1,4 @@
-"""Handlers of the page's addresses."""
+"""Handlers of the page's URLs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.edge import one_line
 from views.generations.history import last_states
 from views.page.access import COOKIE, Access
-from views.page.actions import ACTIONS, Action, ActionPlan, Done, act
+from views.page.actions import ACTIONS, Action, ActionPlan, ActionResult, act
 from views.page.changes import ChangeStreams
 from views.page.line.cells import Cell, cells, duration, moment, size
 from views.page.line.charts import charts
@@ -47,19 +47,19 @@ log = logging.getLogger("changelog.page")
 ROOT = "/page"
 _ASSETS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _MOST_FORM = 4096
-_MOST_DONE = 100
+_MOST_RESULTS = 100
 _SEE_OTHER = 303
 
 
 class PageAnswers:
-    """The answers of one worker."""
+    """Answers the requests to the page of one worker."""
 
     def __init__(self, folder: Path, access: Access) -> None:
         self._folder, self._access = folder, access
         self._sources = ServerAnswers(folder)
         self._live = _Live(self._sources)
         self._changes = ChangeStreams(self._sources, access)
-        self._done: OrderedDict[str, tuple[str, Done]] = OrderedDict()
+        self._results: OrderedDict[str, tuple[str, ActionResult]] = OrderedDict()
         self._acts = threading.Lock()
 
     def app(self) -> Starlette:
@@ -84,7 +84,7 @@ class PageAnswers:
         )
 
     def end(self) -> None:
-        """End the background work."""
+        """End the open streams."""
         self._live.end()
         self._changes.end()
 
@@ -97,29 +97,29 @@ class PageAnswers:
         """Show one view."""
         name, key = request.path_params["name"], request.query_params.get("key", "")
         line = await run_in_threadpool(self._sources.line)
-        shown = self._one(line, name)
+        view_line = self._one(line, name)
         rows = self._sources.rows(name)
         newest = sorted(last_states(rows).values(), key=lambda row: -row.generation)
         with_proof = [row for row in reversed(rows) if row.certificate]
-        serving = [row for row in with_proof if row.generation == shown.serving]
+        serving = [row for row in with_proof if row.generation == view_line.serving]
         explanation = await run_in_threadpool(origin, self._folder, name, key) if key else None
-        done = self._done.get(request.query_params.get("done", ""))
+        result = self._results.get(request.query_params.get("done", ""))
         return self._page(
             request,
             "view",
             code,
-            view=shown,
+            view=view_line,
             generations=newest[:50],
             charts=charts(rows),
             certificate=next(iter(serving or with_proof), None),
             proofs=PROOFS,
             key=key,
-            told=explanation,
-            done=done[1] if done is not None and done[0] == name else None,
+            explanation=explanation,
+            result=result[1] if result is not None and result[0] == name else None,
         )
 
     async def confirm(self, request: Request, code: str) -> Response:
-        """Ask whether somebody is sure."""
+        """Show the plan of an action, and ask for a confirmation."""
         action, name = self._action(request), request.path_params["name"]
         try:
             plan = await run_in_threadpool(lambda: action.plan(self._sources.project(), name))
@@ -128,25 +128,25 @@ class PageAnswers:
         return self._page(request, "confirm", code, action=action, plan=plan, name=name)
 
     async def act(self, request: Request) -> Response:
-        """Run the action that somebody confirmed."""
+        """Carry out an action that the visitor confirmed."""
         form = await _form(request)
         if not self._access.lets_in(request):
             raise HTTPException(401, "Sign in first.")
         if not self._access.is_own_form(request, form.get("code", "")):
-            raise HTTPException(403, "The form was not made for this visit: load the page again.")
+            raise HTTPException(403, "The form has expired: load the page again.")
         action, name = self._action(request), request.path_params["name"]
         if form.get("sure") != "yes":
-            raise HTTPException(400, "It was not confirmed.")
+            raise HTTPException(400, "The action was not confirmed.")
         confirmed = ActionPlan(serving=_number(form, "serving"), to=_number(form, "to"), sinks=())
-        done = await run_in_threadpool(self._act, action, name, confirmed)
+        result = await run_in_threadpool(self._act, action, name, confirmed)
         mark = secrets.token_hex(8)
-        self._done[mark] = (name, done)
-        while len(self._done) > _MOST_DONE:
-            self._done.popitem(last=False)
+        self._results[mark] = (name, result)
+        while len(self._results) > _MOST_RESULTS:
+            self._results.popitem(last=False)
         return _see(f"{ROOT}/views/{quote(name)}?{urlencode({'done': mark})}")
 
     async def live(self, request: Request) -> Response:
-        """Stream the cells that change."""
+        """Stream the cells of the page that change."""
         if not self._access.lets_in(request):
             raise HTTPException(401, "Sign in first.")
         return self._live.response()
@@ -156,7 +156,7 @@ class PageAnswers:
         return self._ask(request.query_params.get("to", ROOT))
 
     async def sign_in(self, request: Request) -> Response:
-        """Sign in a browser that has the token."""
+        """Sign a visitor in who sends the token."""
         form = await _form(request)
         to = _own_path(form.get("to", ROOT))
         if not self._access.admission.is_token(form.get("token", "").strip().encode()):
@@ -166,20 +166,20 @@ class PageAnswers:
         return response
 
     async def sign_out(self, request: Request) -> Response:
-        """Take the cookie away."""
+        """Sign the visitor out."""
         form = await _form(request)
         if not self._access.is_own_form(request, form.get("code", "")):
-            raise HTTPException(403, "The form was not made for this visit: load the page again.")
+            raise HTTPException(403, "The form has expired: load the page again.")
         try:
             await run_in_threadpool(self._access.sign_out, request)
         except ChangelogError as error:
-            raise HTTPException(503, f"You are signed in as before: {one_line(error)}") from None
+            raise HTTPException(503, f"You are still signed in: {one_line(error)}") from None
         response = _see(f"{ROOT}/sign-in")
         response.delete_cookie(COOKIE, path="/")
         return response
 
     async def asset(self, request: Request) -> Response:
-        """Return a file of the page; they say nothing of anybody."""
+        """Return a stylesheet, script or icon; they are public."""
         name = request.path_params["name"]
         if name not in _ASSETS:
             raise HTTPException(404, "There is no such file.")
@@ -189,11 +189,11 @@ class PageAnswers:
     def _for_people(
         self, show: Callable[[Request, str], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return an answer that asks for the token first, and gives whoever has none a cookie."""
+        """Return a handler that redirects to the sign-in if needed, and sets a missing cookie."""
 
         async def answer(request: Request) -> Response:
             if not self._access.is_local(request):
-                raise HTTPException(403, "Without a token, loopback alone is answered.")
+                raise HTTPException(403, "Without a token only requests by loopback are answered.")
             if not self._access.lets_in(request):
                 return _see(f"{ROOT}/sign-in?{urlencode({'to': request.url.path})}")
             cookie = self._access.cookie(request)
@@ -208,16 +208,16 @@ class PageAnswers:
 
         return answer
 
-    def _act(self, action: Action, name: str, confirmed: ActionPlan) -> Done:
+    def _act(self, action: Action, name: str, confirmed: ActionPlan) -> ActionResult:
         with self._acts:
             try:
                 project = self._sources.project()
             except ChangelogError as error:
-                return Done(False, one_line(error))
-            done = act(self._folder, action, project, name, confirmed)
-        log.info("%s of view %s on the page: %s", action.name, name, done.text)
-        self._sources.again()
-        return done
+                return ActionResult(False, one_line(error))
+            result = act(self._folder, action, project, name, confirmed)
+        log.info("%s of view %s on the page: %s", action.name, name, result.text)
+        self._sources.ask_again()
+        return result
 
     def _page(self, request: Request, template: str, code: str, **values: object) -> Response:
         signed = self._access.needs_token and self._access.is_signed_in(request)
@@ -247,23 +247,23 @@ class PageAnswers:
         return self._failed(error.status_code, error.detail)
 
     async def _broken(self, _: Request, __: Exception) -> Response:
-        return self._failed(500, "The request failed: the log of this worker says why.")
+        return self._failed(500, "The request failed; see the log of this worker.")
 
     def _failed(self, code: int, message: str) -> Response:
-        titles = {401: "Not signed in", 403: "Not allowed", 404: "Not there"}
+        titles = {401: "Not signed in", 403: "Not allowed", 404: "Not found"}
         title = titles.get(code, "That did not work")
-        return _rendered("error", {"title": title, "said": message}, status=code)
+        return _rendered("error", {"title": title, "message": message}, status=code)
 
 
 async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
-        HTTPException: it is none, or too large.
+        HTTPException: the body is not a form, or too large.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "That is no form.")
+        raise HTTPException(415, "The body is not a form.")
     raw = bytearray()
     async for part in request.stream():
         raw += part
@@ -272,7 +272,7 @@ async def _form(request: Request) -> dict[str, str]:
     try:
         return dict(parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=20))
     except ValueError:
-        raise HTTPException(400, "That is no form.") from None
+        raise HTTPException(400, "The body is not a form.") from None
 
 
 def _number(form: dict[str, str], name: str) -> int | None:
@@ -281,7 +281,7 @@ def _number(form: dict[str, str], name: str) -> int | None:
 
 
 def _own_path(to: str) -> str:
-    """Return an address if it is the page's own, else the page's root."""
+    """Return a path if it belongs to the page, else the page's root."""
     is_own = to == ROOT or to.startswith(f"{ROOT}/")
     return to if is_own and "\\" not in to and to.isprintable() else ROOT
 
@@ -293,13 +293,13 @@ def _see(path: str) -> RedirectResponse:
 ORIGIN_S = 120.0
 MOST_CHARACTERS = 100_000
 _TURN = threading.Lock()
-"""One at a time: each is a process, perhaps one with Spark."""
+"""Held while a row is explained: one at a time, because each is a process that may need Spark."""
 
 
 def origin(folder: Path, view: str, key: str) -> str:
-    """Return the text about a row's origin, or the reason why there is none."""
+    """Return the explanation of a row as text, or the reason why there is none."""
     if not _TURN.acquire(blocking=False):
-        return "another row is being looked up: ask again"
+        return "another row is being explained: try again"
     try:
         return _origin(folder, view, key)
     finally:
@@ -315,21 +315,21 @@ def _origin(folder: Path, view: str, key: str) -> str:
     except subprocess.TimeoutExpired:
         return f"no answer in {ORIGIN_S:.0f} s"
     except ValueError:
-        return "that is no key"
+        return "that is not a key"
     output = (ran.stdout + ran.stderr).strip()
     if len(output) > MOST_CHARACTERS:
         return f"{output[:MOST_CHARACTERS]}\n… ({len(output):,} characters in all)"
-    return output or "nothing was said"
+    return output or "the command printed nothing"
 
 
 _EVERY_S = 2.0
 _MOST = 32
-"""Pages that are open at once."""
+"""Most streams at once: every open page has one."""
 _NAP_S = 0.25
 
 
 class _Live:
-    """The streams of one worker."""
+    """The streams of cells to open pages."""
 
     def __init__(self, sources: ServerAnswers) -> None:
         self._sources = sources
@@ -341,7 +341,7 @@ class _Live:
         self._ended.set()
 
     def response(self) -> StreamingResponse:
-        """Return a stream, which lasts as long as somebody reads it."""
+        """Return a stream, which lasts until the page is closed."""
         if self._open >= _MOST:
             raise HTTPException(503, f"{_MOST} pages are open already.")
         return StreamingResponse(
@@ -352,18 +352,19 @@ class _Live:
         self._open += 1
         try:
             yield "retry: 3000\n\n"
-            last_cells: dict[str, Cell] = {}
+            sent_cells: dict[str, Cell] = {}
             while not self._ended.is_set():
-                now_cells = cells(await run_in_threadpool(self._line))
-                if last_cells and now_cells.keys() != last_cells.keys():
+                current_cells = cells(await run_in_threadpool(self._line))
+                if sent_cells and current_cells.keys() != sent_cells.keys():
                     yield "event: views\ndata: {}\n\n"
                     return
                 changed = {
-                    name: cell for name, cell in now_cells.items() if last_cells.get(name) != cell
+                    name: {"text": cell.text, "state": cell.state}
+                    for name, cell in current_cells.items()
+                    if sent_cells.get(name) != cell
                 }
-                shown = {n: {"text": c.text, "state": c.state} for n, c in changed.items()}
-                yield f"event: cells\ndata: {json.dumps(shown)}\n\n"
-                last_cells = now_cells
+                yield f"event: cells\ndata: {json.dumps(changed)}\n\n"
+                sent_cells = current_cells
                 await self._rest()
         finally:
             self._open -= 1
@@ -384,7 +385,7 @@ _HEADERS: Mapping[str, str] = {
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # Of no-referrer a browser makes `Origin: null`, for forms of our own too.
+    # With no-referrer a browser would send `Origin: null` with our own forms too.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -418,10 +419,9 @@ def _rendered(
     signed: bool = False,
     status: int = 200,
 ) -> HTMLResponse:
-    """Return a page.
+    """Render a template with values, whose texts are escaped.
 
-    `values`: that it shows; every text is escaped. `signed`: whether there is somebody to sign out.
+    `code` is the code for its forms; `signed` says whether the visitor can sign out.
     """
-    shown = {**values, "code": code, "signed": signed}
-    text = _templates().get_template(f"{name}.html").render(shown)
+    text = _templates().get_template(f"{name}.html").render(values, code=code, signed=signed)
     return HTMLResponse(text, status, dict(_HEADERS))

@@ -1,8 +1,8 @@
 """`GET /views/NAME/changes`: the changes of a view as Server-Sent Events, for applications.
 
-`changes` has rows of some keys and no id; `frontier` has one, and says that the view is whole: what
-a client gives back to go on. The server reads on only when the client has taken what it was sent,
-and lets go of one that takes nothing.
+An event `changes` has rows of some keys and no id. An event `frontier` says that the view is whole
+there, and has an id, with which a client continues later. The server reads on only when the client
+has taken the events that it was sent, and closes the stream of a client that takes nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from views.page.access import Access
 from views.page.line.sources import ServerAnswers
 
 MOST = 32
-"""Clients at once."""
+"""Most clients at once."""
 STALLED_S = 60.0
-"""A client that takes nothing for so long is let go; it goes on from its last frontier."""
+"""How long a client may take nothing before its stream is closed."""
 _QUIET = 20
-"""So many empty looks, about a quarter of a second each, are worth a sign of life."""
+"""Empty reads, of about a quarter of a second each, after which a comment is sent."""
 
 
 class ChangeStreams:
-    """The streams of one worker."""
+    """The streams of changes to applications."""
 
     def __init__(self, sources: ServerAnswers, access: Access) -> None:
         self._sources, self._access = sources, access
@@ -52,12 +52,12 @@ class ChangeStreams:
         self._ended.set()
 
     async def answer(self, request: Request) -> Response:
-        """Stream the changes of a view, or say why not."""
+        """Stream the changes of a view, or refuse with the reason."""
         if not self._access.lets_in(request):
             code = 401 if self._access.is_local(request) else 403
             return _refused(code, "a token is needed")
         if self._open >= MOST:
-            return _refused(503, f"{MOST} clients are here already", {"Retry-After": "10"})
+            return _refused(503, f"{MOST} clients are connected already", {"Retry-After": "10"})
         since = request.headers.get("last-event-id") or request.query_params.get("since")
         self._limiter = self._limiter or anyio.CapacityLimiter(MOST)
         self._open += 1
@@ -69,11 +69,11 @@ class ChangeStreams:
             self._open -= 1
             if not isinstance(error, ChangelogError):
                 raise
-            # Who holds no rows has none to forget, and would be sent to where it comes from.
+            # 410 tells a client to forget its rows and begin anew; a new client has none yet.
             is_new = since in {None, START} and isinstance(error, NotBuiltError)
             return _refused(404 if is_new else _code(error), one_line(error))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return _ClientStream(self._events(feed), headers, lambda: self._let_go(feed))
+        return _ClientStream(self._events(feed), headers, lambda: self._release(feed))
 
     def _begun(self, view: str, since: str | None) -> Feed:
         feed = opened_feed(self._sources.project(), view)
@@ -84,7 +84,7 @@ class ChangeStreams:
             raise
         return feed
 
-    def _let_go(self, feed: Feed) -> None:
+    def _release(self, feed: Feed) -> None:
         self._open -= 1
         feed.close()
 
@@ -97,7 +97,7 @@ class ChangeStreams:
                 event = await run_sync(_next, events, limiter=self._limiter)
                 quiet = quiet + 1 if isinstance(event, Nothing) else 0
                 if not isinstance(event, Nothing):
-                    yield _said(event)
+                    yield _encoded(event)
                 elif quiet % _QUIET == 0:
                     yield b": nothing new\n\n"
         except ChangelogError as error:
@@ -105,26 +105,26 @@ class ChangeStreams:
 
 
 class _ClientStream(StreamingResponse):
-    """A stream that ends when its client takes nothing any more.
+    """A stream that ends when its client takes nothing for too long.
 
-    `let_go`: is called once, at the end.
+    `on_end` is called once, at the end.
     """
 
     def __init__(
-        self, events: AsyncIterator[bytes], headers: dict[str, str], let_go: Callable[[], None]
+        self, events: AsyncIterator[bytes], headers: dict[str, str], on_end: Callable[[], None]
     ) -> None:
         super().__init__(events, media_type="text/event-stream", headers=headers)
-        self._let_go = let_go
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the view's changes as events."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._let_go()
+            self._on_end()
 
     async def stream_response(self, send: Send) -> None:
-        async def in_time(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
+        async def in_time(message: Any) -> None:  # noqa: ANN401 - ASGI's type
             with anyio.fail_after(STALLED_S):
                 await send(message)
 
@@ -138,7 +138,7 @@ def _next(events: Iterator[Event]) -> Event:
     return next(events)
 
 
-def _said(event: Event) -> bytes:
+def _encoded(event: Event) -> bytes:
     match event:
         case Some(changes=changes):
             body = b",".join(
@@ -153,8 +153,8 @@ def _said(event: Event) -> bytes:
 
 
 def _event(name: str, content: dict[str, object], mark: str = "") -> bytes:
-    place = f"id: {mark}\n".encode() if mark else b""
-    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), place, orjson.dumps(content))
+    id_line = f"id: {mark}\n".encode() if mark else b""
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), id_line, orjson.dumps(content))
 
 
 def _code(error: ChangelogError) -> int:

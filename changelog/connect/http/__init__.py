@@ -1,4 +1,4 @@
-"""The HTTP server: its socket, who may ask, and what other packages serve.
+"""The HTTP server: its socket, admission of requests, and handlers of other packages.
 
-Tokens, hosts and paths come in; who is let in, and to which application, goes out.
+Tokens, hosts and paths come in; admission, and the application that answers, go out.
 """

@@ -19,30 +19,30 @@ GROUP = "changelog.serve"
 
 
 class Sessions(Protocol):
-    """Sessions of people that were ended before their time."""
+    """The record of sessions that people ended by signing out."""
 
     def end(self, name: str, until: int) -> None:
-        """End a session, which would last until a time in seconds; raises ChangelogError."""
+        """End a session that would last until `until`, in seconds; raises ChangelogError."""
         ...
 
     def has_ended(self, name: str) -> bool:
-        """Tell whether a session was ended."""
+        """Return whether a session was ended."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdditionPlace:
-    """Where an addition stands."""
+    """The project and server that an addition belongs to."""
 
-    folder: Path  # of the project, as the command was given it
-    settings: Project  # of the project
-    admission: Admission  # who may ask; an addition answers everybody, and asks this itself
-    is_tls: bool  # whether it is served by HTTPS
-    sessions: Sessions  # those that were ended, of all workers
+    folder: Path  # the project's folder, as the command line has it
+    settings: Project  # the project's settings
+    admission: Admission  # credentials; an addition gets all requests, and checks them itself
+    is_tls: bool  # whether the server speaks HTTPS
+    sessions: Sessions  # sessions that were ended, on all workers
 
 
 class Addition(Protocol):
-    """An application for some paths."""
+    """An application of another package that answers some paths."""
 
     @property
     def app(self) -> ASGIApp:
@@ -50,24 +50,24 @@ class Addition(Protocol):
         ...
 
     def takes(self, path: str) -> bool:
-        """Tell whether a path is one of its own."""
+        """Return whether a path belongs to the addition."""
         ...
 
     def admits(self, scope: Scope) -> bool:
-        """Tell whether a request comes from somebody who may ask."""
+        """Return whether a request carries credentials."""
         ...
 
     def is_for_links(self, path: str, query: bytes) -> bool:
-        """Tell whether a link of another site may lead there: nothing is begun by a look at it."""
+        """Return whether links of other sites may lead there, because a GET changes nothing."""
         ...
 
     def end(self) -> None:
-        """Stop all work that goes on between requests."""
+        """End the open streams, since the server is about to stop."""
         ...
 
 
 def additions(place: AdditionPlace) -> list[Addition]:
-    """Return the routes and pages that later packages add."""
+    """Load the additions of the installed packages."""
     return [make(place) for name in joined(GROUP) if (make := _loaded(name)) is not None]
 
 

@@ -1,9 +1,9 @@
-"""Who may ask: whoever has the token; where there is none, whoever reaches it by loopback.
+"""Admission of requests: by the token, or without one by loopback alone.
 
-A browser sends requests for any page that it shows, with the passwords that it remembers. It tells
+A browser sends requests for any page that it shows, with the passwords that it remembers. It says
 where they come from in two headers that no script can set or leave out: `Sec-Fetch-Site` (to HTTPS
 and loopback) and `Origin` (with each method but GET and HEAD). curl and the clients of Kafka
-Connect send neither, and so need nothing.
+Connect send neither, so they are not affected.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _BEARER, _BASIC = "bearer", "basic"
 _OURS = {b"", b"none", b"same-origin"}
 _DEFAULT_PORTS = {80, 443}
-RawHeaders = Iterable[tuple[bytes, bytes]]  # of a request, as ASGI has them: names in small letters
+RawHeaders = Iterable[tuple[bytes, bytes]]  # a request's headers as ASGI has them, in lower case
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Credentials that admit a request."""
+    """The credentials that admit a request."""
 
-    token: bytes = field(repr=False)  # empty where everybody is let in who reaches it by loopback
+    token: bytes = field(repr=False)  # empty if every request by loopback is admitted
 
     def is_token(self, text: bytes) -> bool:
-        """Tell whether that is the token."""
+        """Return whether a text is the token."""
         return bool(self.token) and hmac.compare_digest(text, self.token)
 
     def has_token(self, headers: RawHeaders) -> bool:
-        """Tell whether a request carries the token, as a bearer or as a password."""
+        """Return whether a request carries the token, as a bearer token or as a password."""
         return self.is_token(_credential(_header(headers, b"authorization")))
 
     def is_local(self, headers: RawHeaders) -> bool:
-        """Tell whether a request names this machine.
+        """Return whether a request is addressed to this machine, by its header Host.
 
-        A name of another site that leads to loopback does not: its pages would be let in.
+        A name of another site that resolves to loopback is refused: pages of that site could
+        otherwise ask here.
         """
         return _host(_header(headers, b"host")) in LOOPBACK
 
 
 def is_foreign(headers: RawHeaders) -> bool:
-    """Tell whether a page of another site sent a request.
+    """Return whether a page of another site sent a request.
 
-    `Origin: null` is what a page without an address sends; our own do too where their policy hides
-    the address, and then `Sec-Fetch-Site` says that they are ours.
+    A page without an address sends `Origin: null`. Our own pages do so too, because their referrer
+    policy hides the address, and then `Sec-Fetch-Site` says that they are ours.
     """
     site, origin = _header(headers, b"sec-fetch-site"), _header(headers, b"origin")
     if site not in _OURS:
@@ -59,13 +60,13 @@ def is_foreign(headers: RawHeaders) -> bool:
 
 
 def is_followed_link(headers: RawHeaders) -> bool:
-    """Tell whether somebody followed a link, in a window of its own."""
+    """Return whether a request opens a page in a window, not in a frame or by a script."""
     fetch = _header(headers, b"sec-fetch-mode"), _header(headers, b"sec-fetch-dest")
     return fetch == (b"navigate", b"document")
 
 
 def _address(url: bytes) -> tuple[str, int | None] | None:
-    """Return host and port of a URL, the port of HTTP and HTTPS left out; None for no URL."""
+    """Return host and port of a URL, without a default port; None if it is not a URL."""
     try:
         parts = urlsplit(url.decode("latin-1"))
         port = parts.port
@@ -79,13 +80,13 @@ def _header(headers: RawHeaders, name: bytes) -> bytes:
 
 
 def _credential(header: bytes) -> bytes:
-    """Return the token of a bearer, or the password of a basic authorization."""
-    kind, _, rest = header.decode("latin-1").partition(" ")
-    if kind.lower() == _BEARER:
-        return rest.strip().encode("latin-1")
-    if kind.lower() == _BASIC:
+    """Return the bearer token, or the password of basic authentication."""
+    scheme, _, credential = header.decode("latin-1").partition(" ")
+    if scheme.lower() == _BEARER:
+        return credential.strip().encode("latin-1")
+    if scheme.lower() == _BASIC:
         try:
-            return base64.b64decode(rest, validate=True).partition(b":")[2]
+            return base64.b64decode(credential, validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):
             return b""
     return b""

@@ -1,5 +1,5 @@
-"""Connectors that are commands of ours, each a child of the worker that has its task.
+"""Connectors that run a command of this program as a child process of the worker.
 
-What a configuration asks for comes in; how the command ended goes out. `changelog.connect` imports
-it.
+The settings of a configuration come in; the exit code and output of the command go out.
+`changelog.connect` imports it.
 """

@@ -1,7 +1,7 @@
-"""A capture as a connector: `changelog capture` as a child, and where its slot stands.
+"""A capture as a connector: `changelog capture` as a child process, and its slots' positions.
 
-The log itself says where a capture goes on, and the slot lets in one reader. So it may be killed,
-or be started elsewhere, at any moment.
+A capture continues where its log ends, and its slot admits one reader. So it may be killed, or
+started elsewhere, at any moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from changelog.connect.jobs.children import ChildError, run_child
-from changelog.connect.rules.addresses import without_ours
+from changelog.connect.rules.addresses import without_libpq
 from changelog.connect.rules.captures import CaptureJob
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.source.connect.connect import connect
@@ -32,9 +32,9 @@ def run_capture(
     *,
     started: Callable[[], None],
 ) -> None:
-    """Capture until stopped.
+    """Run a capture until stopped.
 
-    Raises ChildError: it ended by itself; says why.
+    Raises ChildError: it ended by itself; the message has its error.
     """
     with tempfile.TemporaryDirectory(prefix="changelog-capture-") as folder:
         ended = run_child(
@@ -44,17 +44,17 @@ def run_capture(
             name=job.name,
             folder=Path(folder),
             started=started,
-            environment=without_ours(os.environ),
+            environment=without_libpq(os.environ),
         )
     if not ended.stopped:
         raise ChildError(
-            f"capture ended with code {ended.code}: {ended.error or 'it said nothing'}",
-            hint="mend the cause and restart the task",
+            f"capture ended with code {ended.code}: {ended.error or 'without a message'}",
+            hint="remove the cause and restart the task",
         )
 
 
 def capture_offsets(job: CaptureJob) -> list[dict[str, Any]]:
-    """Return the position of each existing slot, as `GET /connectors/{name}/offsets` has it.
+    """Return the position of each existing slot for `GET /connectors/{name}/offsets`.
 
     Raises UnavailableSourceError: no server answers; ConfigurationError: the server refuses.
     """

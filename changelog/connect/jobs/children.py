@@ -1,4 +1,4 @@
-"""A command of ours run as a child: started, listened to, ended."""
+"""Runs a command of this program as a child process, and reads its output."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from changelog.runtime.setting import PREFIX
 log = logging.getLogger("changelog.connect")
 
 _END_S = 15.0  # how long a child may take to end in good order; the worker waits a little longer
-_BOX = "╭╮╰╯│─ "  # the frame in which wrong options are told
+_BOX = "╭╮╰╯│─ "  # the frame that typer draws around an error of usage
 _LEVELS = {"debug": logging.DEBUG, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class ChildError(ChangelogError):
-    """A command ended that should not have."""
+    """A child process ended that should have gone on, or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitResult:
-    """How a command ended."""
+    """The result of a command that has ended."""
 
     code: int
     output: str  # its standard output
-    error: str  # the last error that it told, or the last line of all; in one line
+    error: str  # the last line that it logged as an error, or else its last line
     stopped: bool  # whether it was asked to end
 
 
 @dataclass(slots=True)
-class _ErrorOutput:
-    """Standard error of a child process: logged, with its last lines kept."""
+class _ChildOutput:
+    """The output of a child process: its standard error is logged, its standard output kept."""
 
     name: str
     started: Callable[[], None]
@@ -50,7 +50,7 @@ class _ErrorOutput:
     last: str = ""
     parts: list[str] = field(default_factory=list)
 
-    def errors(self, lines: IO[str]) -> None:
+    def log_errors(self, lines: IO[str]) -> None:
         for line in lines:
             level, text = _read(line)
             text = text.strip(_BOX)
@@ -62,7 +62,7 @@ class _ErrorOutput:
             log.log(level, "%s: %s", self.name, self.last)
             self.started()
 
-    def output(self, lines: IO[str]) -> None:
+    def keep(self, lines: IO[str]) -> None:
         self.parts.append(lines.read())
 
 
@@ -76,13 +76,13 @@ def run_child(
     started: Callable[[], None],
     environment: Mapping[str, str] | None = None,
 ) -> ExitResult:
-    """Run a command until it ends, or until it has ended because it was asked to.
+    """Run a command until it ends by itself, or because `stop` is set.
 
-    The command's settings are `variables`; those of this process are not handed on. `started` is
-    called when it says something, again and again. Without an `environment` it has this process's.
+    `variables` are the command's settings; those of this process are not passed on. `started` is
+    called for each line that the command logs. Without `environment` it has this process's.
     """
-    around = os.environ if environment is None else environment
-    kept = {key: value for key, value in around.items() if not key.startswith(PREFIX)}
+    inherited = os.environ if environment is None else environment
+    kept = {key: value for key, value in inherited.items() if not key.startswith(PREFIX)}
     process = subprocess.Popen(  # noqa: S603 - our own module, and words from settings
         own_command(words),
         stdin=subprocess.DEVNULL,
@@ -92,25 +92,28 @@ def run_child(
         errors="replace",
         cwd=folder,
         env={**kept, **SAFE_PATH, **variables},
-        start_new_session=True,  # a signal to the group would reach it twice: it ends at once then
+        # A signal to the process group would reach it twice, and the second ends it at once.
+        start_new_session=True,
     )
-    heard = _ErrorOutput(name, started)
+    output = _ChildOutput(name, started)
     assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
     with process.stdout, process.stderr:
         threads = [
-            threading.Thread(target=heard.errors, args=(process.stderr,), daemon=True),
-            threading.Thread(target=heard.output, args=(process.stdout,), daemon=True),
+            threading.Thread(target=output.log_errors, args=(process.stderr,), daemon=True),
+            threading.Thread(target=output.keep, args=(process.stdout,), daemon=True),
         ]
         for thread in threads:
             thread.start()
         stopped = wait_or_end(process, stop, end_s=_END_S)
         for thread in threads:
             thread.join()
-    return ExitResult(process.returncode, "".join(heard.parts), heard.error or heard.last, stopped)
+    return ExitResult(
+        process.returncode, "".join(output.parts), output.error or output.last, stopped
+    )
 
 
 def _read(line: str) -> tuple[int, str]:
-    """Return level and text of a line, which may be an object of JSON."""
+    """Return the level and text of a log line, which may be a JSON object."""
     try:
         entry = json.loads(line)
     except ValueError:

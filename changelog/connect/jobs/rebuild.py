@@ -1,7 +1,7 @@
-"""Rebuilds as a connector: `rebuild-view` as a child, once or by a schedule.
+"""Rebuilds as a connector: `rebuild-view` as a child process, once or by a schedule.
 
-Two runs at once are kept apart twice: a task belongs to one worker, and `rebuild-view` itself locks
-its views.
+Two runs never work at once: a task belongs to one worker, and `rebuild-view` itself locks its
+views.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from changelog.contract.base.secret import redacted
 from changelog.runtime.cron import CronSchedule
 
 _MOST_SHOWN = 200_000
-"""Of what a run says, in characters: the state of a task is a record on a topic."""
+"""Characters of a run's output that are kept: the status of a task is a record on a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
-    """Callbacks by which a run reports its progress."""
+class RunCallbacks:
+    """The name of a run, the result of the last one, and callbacks that report its progress."""
 
-    run: str  # names this run among all of its task
-    last: Mapping[str, Any] | None  # what the last run told; None before the first
-    started: Callable[[], None]  # it is at work, or waits for its time
-    waits: Callable[[str], None]  # called with the reason why it waits, empty once it goes on
-    # takes the result of a run, and why it failed, empty where it did not
+    run: str  # identifies this run among those of its task
+    last: Mapping[str, Any] | None  # the result of the last run; None before the first
+    started: Callable[[], None]  # called when it works, or waits for its time
+    waits: Callable[[str], None]  # called with the reason why it waits; empty once it continues
+    # called with the result of a run, and the error by which it failed, empty if it did not
     ended: Callable[[Mapping[str, Any], str], None]
 
 
 def run_rebuild(
-    projects: Path | None, job: RebuildJob, stop: threading.Event, telling: Telling
+    projects: Path | None, job: RebuildJob, stop: threading.Event, callbacks: RunCallbacks
 ) -> None:
     """Rebuild once, or at each time of the schedule until stopped.
 
-    Raises ChildError: the one run failed; ConfigurationError: the project is not there, or the
-    worker has none.
+    Raises ChildError: the only run failed; ConfigurationError: the project does not exist, or the
+    worker may rebuild none.
     """
     folder = _folder(projects, job.project)
-    telling.started()
+    callbacks.started()
     if not job.cron:
-        _once(folder, job, stop, telling)
+        _once(folder, job, stop, callbacks)
         stop.wait()
         return
     schedule = CronSchedule(job.cron, zone="UTC", where="schedule")
     while not _stopped_before(schedule.after(datetime.now(UTC)), stop):
         ended = _rebuilt(folder, job, stop)
         if not ended.stopped:
-            telling.ended(_result(telling.run, ended), _why(ended))
+            callbacks.ended(_result(callbacks.run, ended), _why(ended))
 
 
-def _once(folder: Path, job: RebuildJob, stop: threading.Event, telling: Telling) -> None:
-    """Rebuild, unless a worker before has done so: then what it told still holds."""
-    result = telling.last
-    if result is None or result.get("run") != telling.run:
+def _once(folder: Path, job: RebuildJob, stop: threading.Event, callbacks: RunCallbacks) -> None:
+    """Rebuild, unless an earlier worker has done this run: then its result still holds."""
+    result = callbacks.last
+    if result is None or result.get("run") != callbacks.run:
         ended = _rebuilt(folder, job, stop)
         if ended.stopped:
             return
-        result = _result(telling.run, ended)
-        telling.ended(result, _why(ended))
+        result = _result(callbacks.run, ended)
+        callbacks.ended(result, _why(ended))
     if result["code"]:
-        raise ChildError(str(result["error"]), hint="mend the cause and restart the task")
+        raise ChildError(str(result["error"]), hint="remove the cause and restart the task")
 
 
 def _rebuilt(folder: Path, job: RebuildJob, stop: threading.Event) -> ExitResult:
@@ -81,7 +81,7 @@ def _stopped_before(moment: datetime, stop: threading.Event) -> bool:
 
 
 def _result(run: str, ended: ExitResult) -> dict[str, Any]:
-    """Return the task's status of a run: exit code and the result of each view."""
+    """Return the result of a run for the task's status: the exit code and each view's result."""
     views = []
     for line in ended.output[:_MOST_SHOWN].splitlines():
         try:
@@ -104,11 +104,11 @@ def _why(ended: ExitResult) -> str:
 def _folder(projects: Path | None, project: str) -> Path:
     if projects is None:
         raise ConfigurationError(
-            "this worker rebuilds nothing: a project's views are programs",
-            hint="changelog serve --projects FOLDER says whose",
+            "this worker may rebuild no views, because they are programs",
+            hint="changelog serve --projects FOLDER allows the projects in a folder",
         )
     root = projects.resolve()
     folder = (root / project).resolve()
     if not folder.is_relative_to(root) or not folder.is_dir():
-        raise ConfigurationError(f"there is no project {project} below the workers' --projects")
+        raise ConfigurationError(f"there is no project {project} in the workers' --projects")
     return folder

@@ -1,5 +1,5 @@
 """A sink's database: connection, tables, rows, and the stored offsets.
 
-Settings and what records ask for come in; rows and places go out, in one transaction.
+Settings and operations from records come in; rows and offsets go out, in one transaction.
 `changelog.connect` imports it.
 """

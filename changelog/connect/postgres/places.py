@@ -1,8 +1,8 @@
-"""Places in topics, kept in the database that takes their records.
+"""Offsets in topics, stored in the database that their records are written to.
 
-A place is moved only from where its writer last saw it, in the transaction of the rows. Who was
-overtaken moves none, and its transaction is rolled back: no record is written twice, and none is
-left out, whoever dies when.
+An offset is moved in the transaction of the rows, and only from the value that its writer last saw.
+If another writer has moved it, the transaction is rolled back: whoever dies at whatever moment, no
+record is written twice and none is left out.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from changelog.connect.postgres.tables import CREATE_LOCK
 from changelog.contract.base.errors import UnavailableError
 
 PLACES = "changelog_connect_offsets"
-"""The table of places, in the first schema of the user's search path."""
+"""The table of the offsets, in the first schema of the user's search path."""
 
 Partition = tuple[str, int]
 
 
 class OvertakenError(UnavailableError):
-    """Another writer has moved a place: what was read is to be read again from there."""
+    """Another writer has moved an offset: the records have to be read again from there."""
 
 
 class Places:
-    """The places of one writer; each call is part of the caller's transaction."""
+    """The stored offsets of one writer; each call is part of the caller's transaction."""
 
     def __init__(self, owner: str, owner_kind: str) -> None:
-        """Take the owner of the places, and its kind for messages."""
+        """Take the name of the writer, and its kind for messages."""
         self._owner, self._owner_kind = owner, owner_kind
 
     @staticmethod
     def make(cursor: extensions.cursor) -> None:
-        """Make the table where it is missing, and add the columns that an older one lacks."""
+        """Create the table if it is missing, and add the columns that an older one lacks."""
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
         cursor.execute(
             "SELECT (SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass(%s)"
@@ -51,7 +51,7 @@ class Places:
             cursor.execute(f"ALTER TABLE {PLACES} ADD COLUMN topic_id text")
 
     def read(self, cursor: extensions.cursor) -> dict[Partition, int]:
-        """Return the place in each partition that there is one in."""
+        """Return the stored offset of each partition that has one."""
         cursor.execute(
             f"SELECT topic, partition, next_offset FROM {PLACES} WHERE connector = %s",
             (self._owner,),
@@ -59,7 +59,10 @@ class Places:
         return {(topic, partition): place for topic, partition, place in cursor.fetchall()}
 
     def topic_ids(self, cursor: extensions.cursor) -> dict[Partition, str]:
-        """Return of which life of its topic each place is, where that is known."""
+        """Return the topic id that each offset belongs to, where it is known.
+
+        A topic that was deleted and created again has another id.
+        """
         cursor.execute(
             f"SELECT topic, partition, topic_id FROM {PLACES}"
             " WHERE connector = %s AND topic_id IS NOT NULL",
@@ -73,16 +76,16 @@ class Places:
         places: Mapping[Partition, int | None],
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """Put places somewhere else, or forget them (None), while nobody writes."""
+        """Set offsets, or delete them (None), while the writer does not run."""
         for (topic, partition), place in places.items():
-            where = (self._owner, topic, partition)
+            key = (self._owner, topic, partition)
             cursor.execute(
-                f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)", where
+                f"DELETE FROM {PLACES} WHERE (connector, topic, partition) = (%s, %s, %s)", key
             )
             if place is not None:
                 cursor.execute(
                     f"INSERT INTO {PLACES} VALUES (%s, %s, %s, %s, %s)",
-                    (*where, place, (topic_ids or {}).get(topic)),
+                    (*key, place, (topic_ids or {}).get(topic)),
                 )
 
     def begin(
@@ -91,7 +94,7 @@ class Places:
         places: Mapping[Partition, int],
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """Write where partitions begin of which there is no place yet.
+        """Insert the first offset of partitions that have none yet.
 
         Raises OvertakenError: another writer was first.
         """
@@ -105,9 +108,9 @@ class Places:
                 raise self._overtaken(topic, partition) from None
 
     def move(self, cursor: extensions.cursor, moves: Mapping[Partition, tuple[int, int]]) -> None:
-        """Move places from where they were last seen.
+        """Move offsets from the values that this writer last saw.
 
-        Raises OvertakenError: one is not there any more.
+        Raises OvertakenError: one has another value by now.
         """
         for (topic, partition), (old, new) in sorted(moves.items()):
             cursor.execute(
@@ -123,6 +126,6 @@ class Places:
 
     def _overtaken(self, topic: str, partition: int) -> OvertakenError:
         return OvertakenError(
-            f'another {self._owner_kind} "{self._owner}" has moved its place in '
+            f'another {self._owner_kind} "{self._owner}" has moved the offset of '
             f'partition {partition} of topic "{topic}"'
         )

@@ -1,8 +1,8 @@
-"""Rows written to a table: appended, by key, or deleted.
+"""Writes rows to a table: appends them, writes them by key, or deletes them.
 
-They go by COPY where that is the same: straight into the table, or into a table of the session's
-own from which one statement writes by key. What has no form for COPY goes as JSON, which PostgreSQL
-reads by the types of the columns.
+They go by COPY if that has the same effect: straight into the table, or into a temporary table from
+which one statement writes by key. Values that COPY cannot carry go as JSON, which PostgreSQL reads
+by the types of the columns.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from zlib import crc32
 from psycopg2 import extensions, sql
 
 from changelog.connect.postgres.tables import SinkTable, names_sql
-from changelog.connect.rules.records.events import DeleteRow, InsertRow, Move, Operation
+from changelog.connect.rules.records.events import DeleteRow, InsertRow, MoveRow, Operation
 from changelog.connect.rules.records.forms import document, lines, needs_lines, same
 from changelog.connect.rules.records.reading import BadRecordError
 from changelog.connect.rules.settings import WriteMode
 
 Row = Mapping[str, Any]
-_FEW = 20  # so many rows are sooner sent as JSON: one statement
+_FEW = 20  # fewer rows are faster as JSON, in one statement
 
 
 def execute(
@@ -30,20 +30,20 @@ def execute(
 ) -> None:
     """Execute operations.
 
-    Raises BadRecordError: one of them does not fit the table. psycopg2.Error: PostgreSQL refuses.
+    Raises BadRecordError: one of them does not fit the table; psycopg2.Error: PostgreSQL refuses.
     """
     if not table.merges and not all(isinstance(operation, InsertRow) for operation in operations):
-        # What stands for ON CONFLICT looks first and writes then, so nobody may write between.
+        # Without ON CONFLICT a statement looks, and the next one writes: nobody may write between.
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table.name))
     if mode is not WriteMode.INSERT:
         _by_key(cursor, table, operations, mode)
         return
-    for is_new, some in groupby(operations, lambda operation: isinstance(operation, InsertRow)):
-        if not is_new:  # updates and deletes beside rows that are appended
-            _by_key(cursor, table, list(some), WriteMode.UPSERT)
+    for is_insert, group in groupby(operations, lambda operation: isinstance(operation, InsertRow)):
+        if not is_insert:  # with mode insert, updates and deletes are by key all the same
+            _by_key(cursor, table, list(group), WriteMode.UPSERT)
             continue
         for names, rows in _runs(
-            [operation.row for operation in some if isinstance(operation, InsertRow)]
+            [operation.row for operation in group if isinstance(operation, InsertRow)]
         ):
             _append(cursor, table, names, rows)
 
@@ -54,26 +54,26 @@ def _by_key(
     if not table.keys:
         raise BadRecordError(f"table {table.text} has no primary key, and pk.fields names none")
     for step in _folded(table, operations):
-        if not isinstance(step, Move):
+        if not isinstance(step, MoveRow):
             deletes, written = step
         elif _move(cursor, table, step):
             continue
-        else:  # a row that is not there is written as by any other update
+        else:  # a row that does not exist is written as by any other update
             deletes, written = [], [step.row]
         if deletes:
             _delete(cursor, table, deletes)
-        for names, some in _by_names(written):
-            _write(cursor, table, names, some, mode)
+        for names, rows in _by_names(written):
+            _write(cursor, table, names, rows, mode)
 
 
-def _move(cursor: extensions.cursor, table: SinkTable, move: Move) -> bool:
-    """Change the key of a row where it stands; return whether the row was there.
+def _move(cursor: extensions.cursor, table: SinkTable, move: MoveRow) -> bool:
+    """Change the key of a row in place, and return whether the row existed.
 
-    Deleted and written again it would lose what the record leaves out, such as values that
-    Debezium's source did not send. A row that has the new key already is replaced.
+    A delete and an insert would lose the columns that the record leaves out, such as values that
+    Debezium's source did not send. A row that already has the new key is replaced.
     """
     names = tuple(name for name in move.row if name in table.types)
-    places = {
+    parts = {
         "table": table.name,
         "gone": _rows_sql(table, [move.key]),
         "new": _rows_sql(table, [move.row]),
@@ -88,29 +88,29 @@ def _move(cursor: extensions.cursor, table: SinkTable, move: Move) -> bool:
             "DELETE FROM {table} AS old USING {gone} AS gone, {new} AS new "
             "WHERE {is_new} AND NOT ({is_old}) "
             "AND EXISTS (SELECT FROM {table} AS old WHERE {is_old})"
-        ).format(**places)
+        ).format(**parts)
     )
     cursor.execute(
         sql.SQL(
             "UPDATE {table} AS old SET {set} FROM {gone} AS gone, {new} AS new WHERE {is_old}"
-        ).format(**places)
+        ).format(**parts)
     )
     return cursor.rowcount > 0
 
 
 def _folded(
     table: SinkTable, operations: Sequence[Operation]
-) -> Iterator[tuple[list[Row], list[Row]] | Move]:
-    """Return the rows to delete and then to write, one a key; a key that moves goes alone.
+) -> Iterator[tuple[list[Row], list[Row]] | MoveRow]:
+    """Yield steps: rows to delete and rows to write after them, one row a key, or one moved row.
 
-    Keys are told apart as PostgreSQL does; where their type is not one that we know to do so
-    for, each operation goes alone.
+    Keys are compared as PostgreSQL compares them. An operation whose key has a type for which that
+    is not known here is a step of its own.
     """
     deleted: dict[object, Row] = {}
     rows: dict[object, Row] = {}
     kinds = [(name, table.types.get(name, "")) for name in table.keys]
     for operation in operations:
-        if isinstance(operation, Move):
+        if isinstance(operation, MoveRow):
             yield list(deleted.values()), list(rows.values())
             deleted, rows = {}, {}
             yield operation
@@ -157,7 +157,7 @@ def _write(
     rows: Sequence[Row],
     mode: WriteMode,
 ) -> None:
-    """Write rows by their keys, all of which have the same columns."""
+    """Write rows by key; all of them have the same columns."""
     changed = [name for name in names if name not in table.keys]
     if mode is WriteMode.UPDATE and not changed:
         return
@@ -222,8 +222,8 @@ def _delete(cursor: extensions.cursor, table: SinkTable, keys: Sequence[Row]) ->
 def _rows_sql(table: SinkTable, rows: Sequence[Row]) -> sql.Composable:
     """Return rows as a source for a FROM clause.
 
-    The rows are a literal and no parameter: psycopg2 reads each `%` of a statement with parameters
-    as its own, also in the name of a table or column.
+    They are a literal, not a parameter: in a statement with parameters psycopg2 interprets every
+    `%`, also in the name of a table or column.
     """
     return sql.SQL("json_populate_recordset(NULL::{}, {}::json)").format(
         table.name, sql.Literal(document(table.types, rows, table.text))
@@ -250,9 +250,9 @@ def _copy(
 
 
 def _staging(cursor: extensions.cursor, table: SinkTable) -> sql.Composable:
-    """Return an empty table of the session's own with the columns of a table as they are.
+    """Return an empty temporary table with the columns of a table.
 
-    A rollback may have taken it away, so that it is looked for each time.
+    A rollback may have removed it, so its existence is checked each time.
     """
     shape = f"{table.text}{sorted(table.types.items())}"
     name = f"changelog_staging_{crc32(shape.encode()):08x}"
@@ -266,7 +266,7 @@ def _staging(cursor: extensions.cursor, table: SinkTable) -> sql.Composable:
         )
     else:
         cursor.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(staging))
-        if cursor.fetchone() is not None:  # of an earlier statement of this transaction
+        if cursor.fetchone() is not None:  # rows of an earlier statement of this transaction
             cursor.execute(sql.SQL("TRUNCATE {}").format(staging))
     return staging
 
@@ -275,7 +275,7 @@ _Groups = Iterable[tuple[tuple[str, ...], list[Row]]]
 
 
 def _by_names(rows: Sequence[Row]) -> _Groups:
-    """Return rows by the columns that they have: what a row leaves out keeps its value."""
+    """Group rows by their columns: a column that a row leaves out keeps its value."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row), []).append(row)
@@ -283,7 +283,7 @@ def _by_names(rows: Sequence[Row]) -> _Groups:
 
 
 def _runs(rows: Sequence[Row]) -> _Groups:
-    """Return rows that are appended, in their order."""
+    """Group consecutive rows that have the same columns, in their order."""
     groups: list[tuple[tuple[str, ...], list[Row]]] = []
     for row in rows:
         names = tuple(row)

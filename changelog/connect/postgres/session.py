@@ -1,4 +1,4 @@
-"""A connection to a sink's database: how it is made, its transactions, what its errors mean."""
+"""A connection to a sink's database: its parameters, its transactions, its errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, extensions
 
-from changelog.connect.rules.addresses import alone
+from changelog.connect.rules.addresses import without_defaults
 from changelog.connect.rules.settings import SinkConnectorSettings
 from changelog.contract.base.errors import SinkError, UnavailableError
 from changelog.postgres.connection import DEFAULTS, opened, parts_of
@@ -20,22 +20,21 @@ _SESSION = (
     "-c statement_timeout=0 -c datestyle=ISO -c timezone=UTC -c lock_timeout=60000 "
     "-c standard_conforming_strings=on"
 )
-_OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that a row's own values cause
+_OF_A_ROW = ("21", "22", "23", "54", "P0")  # classes of errors that the values of a row cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseAddress:
-    """Address of a database, and its name in messages."""
+    """The address of a database, and its name in messages."""
 
     url: str = field(repr=False)  # libpq's connection string
-    user: str = ""  # in place of that of the string; empty for none
-    password: str = field(default="", repr=False)  # likewise
-    application: str  # as the server lists the session
-    options: str = ""  # of the session, beside those that each has
-    named: str  # what names the address to a user
-    look_at: str  # what a user looks at when the server refuses
-    # whether it is all that is known of the database: no variable or file of the process's user
-    # adds to it
+    user: str = ""  # replaces the string's; empty to keep that
+    password: str = field(default="", repr=False)  # replaces the string's; empty to keep that
+    application: str  # the session's application_name
+    options: str = ""  # further options of the session
+    named: str  # the setting that holds the address, for messages
+    look_at: str  # the settings to check if the server refuses, for messages
+    # whether libpq must not add anything from variables and files of the process's user
     is_alone: bool = False
 
 
@@ -53,14 +52,14 @@ def of_sink(settings: SinkConnectorSettings) -> DatabaseAddress:
 
 
 class Session:
-    """A connection; one thread at a time uses it."""
+    """A connection to a database, for one thread at a time."""
 
     def __init__(self, address: DatabaseAddress) -> None:
         """Connect.
 
         Raises:
             UnavailableError: no server answers.
-            SinkError: it refuses.
+            SinkError: the server refuses.
             ConfigurationError: the address cannot be used.
         """
         parameters = self._parameters = _parameters(address)
@@ -72,20 +71,20 @@ class Session:
                 raise UnavailableError(f"the database does not answer: {why.message}") from None
             raise SinkError(
                 f"the database refuses the connection: {why.message}",
-                hint=f"look at {address.look_at}" + (f"; {why.hint}" if why.hint else ""),
+                hint=f"check {address.look_at}" + (f"; {why.hint}" if why.hint else ""),
             ) from None
         self.connection.set_client_encoding("UTF8")
 
     def close(self) -> None:
-        """Close it; what is not committed is not written."""
+        """Close the connection; an open transaction is rolled back."""
         self.connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[extensions.cursor]:
-        """Do what is done inside all or not at all.
+        """Run the body in a transaction.
 
-        Raises UnavailableError: the server is away; nothing of this is written, or all of it;
-        SinkError: it refuses.
+        Raises UnavailableError: the server does not answer, so the transaction may or may not have
+        been committed; SinkError: the server refuses.
         """
         try:
             with self.connection, self.connection.cursor() as cursor:
@@ -94,18 +93,18 @@ class Session:
             code, message = error.pgcode, self.clean(error.diag.message_primary or str(error))
             is_passing = is_busy(error) or code in {None, errorcodes.SERIALIZATION_FAILURE}
             if is_passing or is_lost(error, closed=bool(self.connection.closed)):
-                raise UnavailableError(f"the database does not go on: {message}") from error
+                raise UnavailableError(f"the database cannot continue now: {message}") from error
             raise SinkError(f"the database refuses: {message} ({code})") from error
 
     def clean(self, text: str) -> str:
-        """Return the server's words on one line, without a secret."""
+        """Return a message of the server on one line, without secrets."""
         return without_secrets(text, self._parameters)
 
 
 def _parameters(address: DatabaseAddress) -> dict[str, Any]:
     parts = parts_of(address.url, named=address.named, example="postgresql://host:5432/database")
     if address.is_alone:
-        parts = alone(parts)
+        parts = without_defaults(parts)
     parameters: dict[str, Any] = {**DEFAULTS, **parts}
     parameters["options"] = f"{parts.get('options', '')} {_SESSION} {address.options}".strip()
     parameters["application_name"] = address.application
@@ -117,6 +116,6 @@ def _parameters(address: DatabaseAddress) -> dict[str, Any]:
 
 
 def is_of_a_row(error: psycopg2.Error) -> bool:
-    """Tell whether a row's own values caused an error."""
+    """Return whether the values of a row caused an error."""
     code = error.pgcode or ""
     return code.startswith(_OF_A_ROW) or code == errorcodes.DATATYPE_MISMATCH

@@ -1,4 +1,4 @@
-"""A sink's tables: looked at, made, and given the columns that records have and they lack."""
+"""A sink's tables: reads their columns, creates them, and adds columns that records have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), a.atttypid), NU
  WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
    AND a.attgenerated = ''
 """
-_BROUGHT = (
+_SUBSTITUTES = (
     ("i.indnkeyatts", 110_000, "i.indnatts"),
     ("a.attgenerated", 120_000, "''"),
     ("a.attidentity", 100_000, "''"),
@@ -33,7 +33,7 @@ _BROUGHT = (
 )
 """Columns of `_LOOK` that older servers lack: the version that added each, and its substitute."""
 OLDEST = 90_400  # the first version that has to_regclass, which Greenplum 6 is built on
-MERGES = 90_500  # the first version that has ON CONFLICT
+ON_CONFLICT_VERSION = 90_500  # the first version that has ON CONFLICT
 
 
 _Row = tuple[str, str, bool, bool, int | None]
@@ -43,22 +43,22 @@ _Row = tuple[str, str, bool, bool, int | None]
 class SinkTable:
     """A table of a sink's database."""
 
-    name: sql.Composable  # as it is written in statements
-    text: str  # the same for people
-    types: Mapping[str, str]  # of its columns that can be written; of a domain the type below it
+    name: sql.Composable  # for statements
+    text: str  # the same for messages
+    types: Mapping[str, str]  # types of the writable columns; of a domain its base type
     keys: tuple[str, ...]  # columns by which rows are written; empty without a key
-    copies: bool  # whether COPY does the same in it as INSERT
-    stages: bool  # whether this user may make temporary tables
+    copies: bool  # whether COPY has the same effect on it as INSERT
+    stages: bool  # whether this user may create temporary tables
     merges: bool = True  # whether the server has ON CONFLICT
 
 
 def check_version(connection: extensions.connection) -> None:
-    """Refuse a server that is too old for a sink; raises SinkError if it is."""
+    """Raise SinkError if a server is too old for a sink."""
     if connection.server_version < OLDEST:
         version = connection.get_parameter_status("server_version")
         raise SinkError(
             f"the server is PostgreSQL {version}, and a sink needs 9.4 or newer",
-            hint="connection.url names a newer one; Greenplum is one from 6 on",
+            hint="use a newer server in connection.url; Greenplum 6 and newer works too",
         )
 
 
@@ -77,16 +77,16 @@ class SinkTables:
     def table(
         self, cursor: extensions.cursor, topic: str, columns: Mapping[str, str], keys: Iterable[str]
     ) -> SinkTable | None:
-        """Return the table of a topic, or None if it is missing and records do not say its columns.
+        """Return the table of a topic, or None if it is missing and its columns are unknown.
 
-        `columns` are those that records say they have, with their types in SQL; `keys` are for a
-        table that is made.
+        `columns` are the SQL types of the columns that the records declare, by name; `keys` are the
+        key columns for a table that is created.
 
-        Raises SinkError: there is none, or it lacks a column of the settings.
+        Raises SinkError: the table does not exist, or lacks a column of the settings.
         """
         table = self._tables.get(topic)
         if table is None or (self._settings.evolve and columns.keys() - table.types.keys()):
-            table = self._looked_at(cursor, topic, self._types_of(columns), tuple(keys))
+            table = self._prepared(cursor, topic, self._types_of(columns), tuple(keys))
         if table is not None:
             self._tables[topic] = table
         return table
@@ -98,42 +98,46 @@ class SinkTables:
         picked = settings.columns or tuple(columns)
         return {name: columns[name] for name in picked if name in columns}
 
-    def _looked_at(
+    def _prepared(
         self, cursor: extensions.cursor, topic: str, types: Mapping[str, str], keys: tuple[str, ...]
     ) -> SinkTable | None:
+        """Create the table or add missing columns, if the settings allow it, and describe it."""
         name = _name(self._settings.table_of(topic))
         quoted = name.as_string(cursor)
-        if self._settings.create and not _is_there(cursor, quoted):
+        if self._settings.create and not _exists(cursor, quoted):
             if not types:
                 return None
             _create(cursor, name, types, self._settings.keys or keys)
         rows = _rows(cursor, quoted)
         if rows and self._settings.evolve and types.keys() - {row[0] for row in rows}:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
-            there = {row[0] for row in _rows(cursor, quoted)}  # another task may have added some
-            _add(cursor, name, {column: types[column] for column in types if column not in there})
+            existing = {row[0] for row in _rows(cursor, quoted)}  # another task may have added some
+            missing = {column: kind for column, kind in types.items() if column not in existing}
+            _add(cursor, name, missing)
             rows = _rows(cursor, quoted)
-        merges = cursor.connection.server_version >= MERGES
+        merges = cursor.connection.server_version >= ON_CONFLICT_VERSION
         return self._table(name, quoted, rows, merges=merges)
 
     def _table(
         self, name: sql.Composable, quoted: str, rows: Sequence[_Row], *, merges: bool
     ) -> SinkTable:
         if not rows:
-            raise SinkError(f"there is no table {quoted}", hint="make it, or auto.create=true")
-        types = {column: kind for column, kind, *_ in rows}
-        wrong = {*self._settings.columns, *self._settings.keys} - types.keys()
-        if wrong:
             raise SinkError(
-                f"table {quoted} has no column {', '.join(sorted(wrong))}",
-                hint="col.names and pk.fields name its columns",
+                f"there is no table {quoted}", hint="create it, or set auto.create=true"
+            )
+        types = {column: kind for column, kind, *_ in rows}
+        missing = {*self._settings.columns, *self._settings.keys} - types.keys()
+        if missing:
+            raise SinkError(
+                f"table {quoted} has no column {', '.join(sorted(missing))}",
+                hint="col.names and pk.fields must be columns of the table",
             )
         primary = sorted((place, column) for column, *_, place in rows if place is not None)
         keys = self._settings.keys or tuple(column for _, column in primary)
         if self._settings.keyed and not keys:
             raise SinkError(
                 f"table {quoted} has no primary key, and pk.fields names none",
-                hint="pk.fields names the columns of a unique index",
+                hint="set pk.fields to the columns of a unique index",
             )
         copies = all(row[2] for row in rows)
         return SinkTable(name, quoted, types, keys, copies, rows[0][3], merges)
@@ -141,9 +145,9 @@ class SinkTables:
 
 def _rows(cursor: extensions.cursor, quoted: str) -> list[_Row]:
     query, version = _LOOK, cursor.connection.server_version
-    for word, since, otherwise in _BROUGHT:
+    for column, since, substitute in _SUBSTITUTES:
         if version < since:
-            query = query.replace(word, otherwise)
+            query = query.replace(column, substitute)
     cursor.execute(query, (quoted,))
     return cursor.fetchall()
 
@@ -152,12 +156,12 @@ def _name(text: str) -> sql.Identifier:
     parts = name_parts(text)
     if not parts:
         raise ConfigurationError(
-            f'"{text}" is no name of a table', hint="target.tablename: table or schema.table"
+            f'"{text}" is not the name of a table', hint="target.tablename: table or schema.table"
         )
     return sql.Identifier(*parts)
 
 
-def _is_there(cursor: extensions.cursor, quoted: str) -> bool:
+def _exists(cursor: extensions.cursor, quoted: str) -> bool:
     cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (quoted,))
     return cursor.fetchone() == (True,)
 
@@ -186,14 +190,14 @@ def _add(cursor: extensions.cursor, name: sql.Composable, missing: Mapping[str, 
 
 
 def _type(cursor: extensions.cursor, written: str) -> sql.Composable:
-    """Return a type as PostgreSQL writes it; text for one that this database does not have."""
+    """Return a type in PostgreSQL's spelling, or text if this database does not have it."""
     parts = _MODIFIED.fullmatch(written)
     base, numbers, array = parts.group("base", "numbers", "array") if parts else (written, "", "")
     cursor.execute("SAVEPOINT a_type")
     try:
         cursor.execute("SELECT to_regtype(%s)::text", (base,))
         row = cursor.fetchone()
-    except psycopg2.Error:  # no name of a type at all
+    except psycopg2.Error:  # it is not the name of a type
         cursor.execute("ROLLBACK TO SAVEPOINT a_type")
         row = None
     cursor.execute("RELEASE SAVEPOINT a_type")
@@ -203,5 +207,5 @@ def _type(cursor: extensions.cursor, written: str) -> sql.Composable:
 
 
 def names_sql(names: Iterable[str]) -> sql.Composable:
-    """Return names of columns with commas between."""
+    """Return a list of column names for a statement."""
     return sql.SQL(", ").join(map(sql.Identifier, names))

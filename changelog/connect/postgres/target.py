@@ -1,7 +1,8 @@
-"""Rows and the places in the topics, written to PostgreSQL in one transaction.
+"""Writes rows and the offsets in the topics to PostgreSQL, in one transaction.
 
-A place is moved only from where this writer last saw it. Who was overtaken moves none, and its
-transaction is rolled back: no record is written twice, and none is left out, whoever dies when.
+An offset is moved only from the value that this writer last saw; if another writer has moved it,
+the transaction is rolled back. So no record is written twice and none is left out, whoever dies at
+whatever moment.
 """
 
 from __future__ import annotations
@@ -25,32 +26,32 @@ from changelog.contract.base.secret import redacted
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """Operation on a table that a record asks for."""
+    """The operations on a table that a record asks for."""
 
     place: tuple[str, int, int]  # topic, partition and offset
     operations: Sequence[Operation]  # in their order
-    # types in SQL that its schemas say, by column
+    # SQL types by column, as the record's schemas declare them
     columns: Mapping[str, str] = field(default_factory=dict)
-    keys: Sequence[str] = ()  # columns of its key's schema
+    keys: Sequence[str] = ()  # columns of the schema of the record's key
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """A record that PostgreSQL or the table's columns do not take, and why."""
+    """A record that cannot be decoded or written, with the reason."""
 
     place: tuple[str, int, int]
     reason: str
 
 
 class SinkDatabase:
-    """A database, by one connection; one thread uses it."""
+    """A sink's database, over one connection for one thread."""
 
     def __init__(self, settings: SinkConnectorSettings) -> None:
-        """Connect, and make the table of places where it is missing.
+        """Connect, and create the table of the offsets if it is missing.
 
         Raises:
             UnavailableError: no server answers.
-            SinkError: it refuses.
+            SinkError: the server refuses.
             ConfigurationError: the address cannot be used.
         """
         self._settings = settings
@@ -66,21 +67,21 @@ class SinkDatabase:
             raise
 
     def close(self) -> None:
-        """Close the connection; what is not committed is not written."""
+        """Close the connection; an open transaction is rolled back."""
         self._session.close()
 
     def places(self) -> dict[Partition, int]:
-        """Return the place of this connector in each partition that it has one in."""
+        """Return the stored offset of each partition that this connector has one for."""
         with self._session.transaction() as cursor:
             return self._places.read(cursor)
 
     def set_places(self, places: Mapping[Partition, int | None]) -> None:
-        """Put places somewhere else, or forget them (None): for a connector that is stopped."""
+        """Set offsets of a stopped connector, or delete them (None)."""
         with self._session.transaction() as cursor:
             self._places.put(cursor, places)
 
     def begin(self, places: Mapping[Partition, int]) -> None:
-        """Write where partitions begin of which there is no place yet.
+        """Insert the first offset of partitions that have none yet.
 
         Raises OvertakenError: another task was first.
         """
@@ -94,16 +95,16 @@ class SinkDatabase:
         *,
         refuse: Callable[[Sequence[RefusedRecord]], None],
     ) -> None:
-        """Write the operations of records and move the places, all or nothing.
+        """Write the operations of records and move the offsets, in one transaction.
 
-        Requests come in the order of each partition; `moves` says from where to where. `refuse` is
-        told of the records that cannot be written, perhaps none, before anything stands; what it
-        raises undoes all.
+        Requests come in the order of their partitions; `moves` has the old and new offset of each.
+        `refuse` is called with the records that cannot be written, perhaps none, before the
+        transaction is committed; an error that it raises rolls the transaction back.
 
         Raises:
-            OvertakenError: a place is no longer where this writer left it.
-            UnavailableError: the server is away; nothing of this is written, or all of it.
-            SinkError: it refuses what no single record causes.
+            OvertakenError: an offset no longer has the value that this writer last saw.
+            UnavailableError: the server does not answer; all of this may be written or nothing.
+            SinkError: the server refuses for a reason that lies in no single record.
         """
         with self._session.transaction() as cursor:
             self._places.move(cursor, moves)
@@ -116,7 +117,7 @@ class SinkDatabase:
     def _apply(
         self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
     ) -> list[RefusedRecord]:
-        """Write records; after a failure halve them, until each bad record is alone."""
+        """Write records; if that fails, write each half, until each bad record is alone."""
         cursor.execute("SAVEPOINT batch")
         try:
             self._execute(cursor, topic, requests)
@@ -124,7 +125,7 @@ class SinkDatabase:
             if isinstance(error, psycopg2.Error) and not is_of_a_row(error):
                 raise
             cursor.execute("ROLLBACK TO SAVEPOINT batch")
-            self._tables.forget(topic)  # it may have got a column meanwhile
+            self._tables.forget(topic)  # the table may have got a column meanwhile
             half = len(requests) // 2
             if half:
                 first = self._apply(cursor, topic, requests[:half])
@@ -136,7 +137,7 @@ class SinkDatabase:
     def _alone(
         self, cursor: extensions.cursor, topic: str, request: WriteRequest
     ) -> list[RefusedRecord]:
-        """Try the one record that is left once more, by the table as it is now."""
+        """Write a single record again, by the table's columns as they are now, or refuse it."""
         try:
             self._execute(cursor, topic, [request])
         except BadRecordError as error:
@@ -155,24 +156,25 @@ class SinkDatabase:
     def _execute(
         self, cursor: extensions.cursor, topic: str, requests: Sequence[WriteRequest]
     ) -> None:
-        operations = [operation for one in requests for operation in one.operations]
+        operations = [operation for request in requests for operation in request.operations]
         table = self._tables.table(cursor, topic, *_shape(requests))
         if table is not None:
             execute(cursor, table, operations, self._settings.mode)
         elif not all(isinstance(operation, DeleteRow) for operation in operations):
             raise SinkError(
-                f'there is no table for topic "{topic}", and its records do not say the types of '
-                "its columns",
-                hint="make it, or give col.names and col.types beside auto.create",
+                f'there is no table for topic "{topic}", and its records do not have the types of '
+                "the columns",
+                hint="create it, or set col.names and col.types in addition to auto.create",
             )
 
 
 def _shape(requests: Sequence[WriteRequest]) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the columns that records declare, and the columns of their keys."""
     columns: dict[str, str] = {}
-    for columns_of in {id(one.columns): one.columns for one in requests}.values():
-        columns |= columns_of
-    return columns, next((one.keys for one in requests if one.keys), ())
+    # Records of one schema share one mapping, so there are few different ones.
+    for declared in {id(request.columns): request.columns for request in requests}.values():
+        columns |= declared
+    return columns, next((request.keys for request in requests if request.keys), ())
 
 
 def _by_topic(requests: Sequence[WriteRequest]) -> Iterable[tuple[str, list[WriteRequest]]]:

@@ -1,8 +1,8 @@
-"""Addresses of databases that are given by REST: which parts they may have, and what they lack.
+"""Addresses of databases that are given by REST: the parts that they may have.
 
-Who may ask for a connector is not whoever started the worker. So a connector uses none of what that
-one has for databases of its own: no password, file of passwords, certificate or service of libpq's
-variables and files, no socket of this machine, where PostgreSQL believes the process's user.
+Whoever asks for a connector is not the user who started the worker. So a connector must not use the
+credentials of that user: no password, password file, certificate or service from libpq's variables
+and files, and no socket of this machine, on which PostgreSQL trusts the process's user.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ ALLOWED = frozenset(
     target_session_attrs tcp_user_timeout
     """.split()  # noqa: SIM905
 )
-"""Parts of a connection string: none of them names a file with a secret, or another service."""
+"""The allowed parts of a connection string: none names a file with a secret, or a service."""
 
 _NOWHERE = os.path.join(os.devnull, "none")  # noqa: PTH118 - a text; no file can be there
-_KEPT = "PGSSL"
-_TAKEN = {"PGSSLCERT", "PGSSLKEY", "PGSSLPASSWORD"}
+_TLS = "PGSSL"
+_TLS_CREDENTIALS = {"PGSSLCERT", "PGSSLKEY", "PGSSLPASSWORD"}
 
 
 def address_of(dsn: str, named: str) -> dict[str, str]:
-    """Return the parts of a connection string, a URL or key=value; `named` names it to users.
+    """Return the parts of a connection string, a URL or key=value.
 
-    Raises ConfigurationError: it is none, has a part that is not allowed, or names no host; nothing
-    of its values is quoted.
+    `named` is its setting, for messages.
+
+    Raises ConfigurationError: it cannot be parsed, has a part that is not allowed, or names no
+    host; the message quotes none of its values.
     """
     parts = parts_of(dsn, named=named, example="postgresql://host:5432/database")
     check_parts(parts, named)
@@ -46,20 +48,22 @@ def check_parts(parts: Mapping[str, str], named: str) -> None:
 
     Raises ConfigurationError: one is not allowed, or it names no host.
     """
-    others = sorted(parts.keys() - ALLOWED)
-    if others:
-        raise ConfigurationError(f"{named} has {', '.join(others)}, which connectors may not have")
+    forbidden = sorted(parts.keys() - ALLOWED)
+    if forbidden:
+        raise ConfigurationError(
+            f"{named} has {', '.join(forbidden)}, which connectors may not have"
+        )
     hosts = parts.get("host", "").split(",")
     if not parts.get("hostaddr") and not all(hosts):
         raise ConfigurationError(f"{named} names no host")
     if any(host.startswith(("/", "@")) for host in hosts):
-        raise ConfigurationError(f"{named} names a socket of this machine in place of a host")
+        raise ConfigurationError(f"{named} names a socket of this machine instead of a host")
 
 
-def alone(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return an address that libpq adds nothing to which the worker's user has.
+def without_defaults(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return an address to which libpq adds nothing from its variables and files.
 
-    An empty password is none, and keeps libpq from looking for one.
+    An empty password counts as none, and keeps libpq from looking for one.
     """
     user = parts.get("user") or pwd.getpwuid(os.geteuid()).pw_name
     return {
@@ -76,10 +80,10 @@ def alone(parts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def without_ours(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without libpq's variables, except the ones that make TLS stricter."""
+def without_libpq(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without libpq's variables, apart from ones that make TLS stricter."""
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith("PG") or (name.startswith(_KEPT) and name not in _TAKEN)
+        if not name.startswith("PG") or (name.startswith(_TLS) and name not in _TLS_CREDENTIALS)
     }

@@ -1,6 +1,6 @@
-"""The keys of a capture: all settings of `changelog.toml` by their names, and Debezium's names.
+"""The keys of a capture: the settings of `changelog.toml` by name, and Debezium's keys.
 
-Debezium's keys are there where they mean the same; those that do not are unknown, and refused.
+Of Debezium's keys only those are known that mean the same here; the rest are refused.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ PRODUCER_ALLOWED = frozenset(
     sticky.partitioning.linger.ms topic.metadata.refresh.interval.ms transaction.timeout.ms
     """.split()  # noqa: SIM905
 )
-"""Settings of the producers that may be given by REST: sizes and times. The worker's brokers, and
-how it speaks to them, are those of whoever started it."""
-PRODUCER_ALLOWED_TEXT = "sizes and times alone, such as linger.ms, batch.size, compression.type"
+"""Settings of the producers that may be given by REST: sizes and times.
+
+The brokers, and credentials for them, are chosen by whoever starts the worker.
+"""
+PRODUCER_ALLOWED_TEXT = "only sizes and times, such as linger.ms, batch.size, compression.type"
 _KINDS = {bool: "BOOLEAN", list: "LIST"}
 SETTINGS = {setting.name: setting for setting in declared(CaptureSettings, CaptureSettings.section)}
 
@@ -55,41 +57,42 @@ CAPTURE_KEYS = (
     Key("name", "Name of the connector, unique among all.", required=True),
     Key(
         "connector.class",
-        "Our own; or Debezium's, whose values are changes (capture.envelope nested).",
+        "changelog.PostgresSource; or Debezium's class, whose values are changes "
+        "(capture.envelope nested).",
         required=True,
         choices=tuple(name.lower() for name in CAPTURE_CLASSES),
     ),
     Key("tasks.max", "A capture has one task.", kind="INT", default="1", least=1, most=MOST_TASKS),
     Key("postgres.dsn", "The source: a libpq URI or key=value string.", kind="PASSWORD"),
     Key("database.hostname", "The source's host, where postgres.dsn is not given."),
-    Key("database.port", "Its port.", kind="INT", least=1),
+    Key("database.port", "The source's port.", kind="INT", least=1),
     Key("database.user", "User at the source."),
     Key("database.password", "The user's password.", kind="PASSWORD"),
     Key("database.dbname", "The source's database."),
-    Key("database.sslmode", "As libpq's sslmode."),
-    Key("plugin.name", "pgoutput is the only one.", choices=("pgoutput",)),
+    Key("database.sslmode", "libpq's sslmode."),
+    Key("plugin.name", "Only pgoutput.", choices=("pgoutput",)),
     Key(
         "table.include.list",
-        r"Tables: schema\.table, .* for any text; as capture.tables.",
+        r"Tables to capture: schema\.table, with .* for any text; the same as capture.tables.",
         kind="LIST",
     ),
     Key("table.exclude.list", "Tables to leave out, in the same form.", kind="LIST"),
     Key(
         "column.exclude.list",
-        r"Columns to leave out, schema\.table\.column; as capture.drop_columns.",
+        r"Columns to leave out: schema\.table\.column; the same as capture.drop_columns.",
         kind="LIST",
     ),
     Key(
         "publication.autocreate.mode",
-        "disabled: the publication is there, and is left as it is.",
+        "With disabled the publication has to exist, and is not changed.",
         choices=("filtered", "disabled"),
     ),
     Key(
         "snapshot.mode",
-        "no_data and never copy no table: capture.skip_snapshot.",
+        "With no_data or never no table is copied: capture.skip_snapshot.",
         choices=("initial", "no_data", "never"),
     ),
-    Key("key.converter", "AvroConverter or JsonConverter; as that of the values."),
+    Key("key.converter", "AvroConverter or JsonConverter, the same as value.converter."),
     Key("value.converter", "AvroConverter or JsonConverter: capture.output_format."),
     *REGISTRY_KEYS,
     *(_key(setting) for setting in SETTINGS.values()),

@@ -1,4 +1,4 @@
-"""A capture's configuration to the environment of `changelog capture`."""
+"""Turns a capture's configuration into the environment of `changelog capture`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from psycopg2.extensions import make_dsn
 
 from changelog.config import validated
-from changelog.connect.rules.addresses import address_of, alone, check_parts
+from changelog.connect.rules.addresses import address_of, check_parts, without_defaults
 from changelog.connect.rules.capture_keys import (
     CAPTURE_KEYS,
     DEBEZIUM_CLASS,
@@ -41,26 +41,25 @@ _LISTS = {
 }
 _FORMS = {"AvroConverter": "avro", "JsonConverter": "json"}
 _FOR_EVER_S = "31536000"
-"""A worker's capture waits for servers that are away, and for its slot, at its start too."""
+"""A worker's capture also waits at its start, for servers that do not answer and for its slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureJob:
-    """A capture that is to run."""
+    """The settings of a capture that a worker runs."""
 
     name: str  # the connector's
     slots: tuple[str, ...]  # its replication slot, and those of its groups of tables
-    prefix: str  # of its topics
-    dsn: str = field(repr=False)  # of its source
-    # of capture, by their dotted names, as variables have them
+    prefix: str  # the prefix of its topics
+    dsn: str = field(repr=False)  # the connection string of its source
+    # settings of `[capture]` by their dotted names, written as in environment variables
     settings: Mapping[str, str] = field(repr=False)
-    # of Avro's schemas; None for the worker's
-    registry: RegistryConnection | None = field(repr=False)
+    registry: RegistryConnection | None = field(repr=False)  # None for the worker's
 
     def variables(
         self, kafka: KafkaConnection, registry: RegistryConnection | None
     ) -> dict[str, str]:
-        """Return the environment in which `changelog capture` does this."""
+        """Return the environment variables with which `changelog capture` runs this job."""
         settings = {**self.settings, "postgres.dsn": self.dsn, "kafka.brokers": kafka.brokers}
         schemas = self.registry or registry
         if schemas is not None and schemas.url:
@@ -71,23 +70,25 @@ class CaptureJob:
 
 
 def capture_given(config: Mapping[str, Any]) -> ParsedConfig:
-    """Return a capture's configuration, with all that is wrong with it."""
+    """Parse a capture's configuration and collect its errors."""
     parsed = ParsedConfig(CAPTURE_KEYS, config, "capture")
     if parsed.errors:
         return parsed
     _check_source(parsed)
     parsed.check_registry()
-    for name, own in _LISTS.items():
-        if parsed.text(name) and parsed.text(own):
-            parsed.fail(name, f"{name} and {own} are the same: give one")
+    for name, setting in _LISTS.items():
+        if parsed.text(name) and parsed.text(setting):
+            parsed.fail(name, f"{name} and {setting} are the same: give one of them")
         if any(not _PATTERN.fullmatch(pattern) for pattern in parsed.list(name)):
-            parsed.fail(name, rf"{name} has names as schema\.table, and .* for any text")
+            parsed.fail(name, rf"{name} must have names like schema\.table, with .* for any text")
     forms = {
         parsed.text(converter).rpartition(".")[2]
         for converter in ("key.converter", "value.converter")
     }
     if not forms <= {"", *_FORMS} or len(forms - {""}) > 1:
-        parsed.fail("value.converter", "both converters are AvroConverter, or both JsonConverter")
+        parsed.fail(
+            "value.converter", "both converters must be AvroConverter, or both JsonConverter"
+        )
     if not parsed.errors:
         _check_settings(parsed)
     if not parsed.errors:
@@ -100,9 +101,7 @@ def _check_source(parsed: ParsedConfig) -> None:
     if parsed.text("postgres.dsn") and parts:
         parsed.fail(parts[0], f"{parts[0]} and postgres.dsn contradict each other")
     if not parsed.text("postgres.dsn") and not parsed.text("database.hostname"):
-        parsed.fail(
-            "database.hostname", "database.hostname or postgres.dsn says where the source is"
-        )
+        parsed.fail("database.hostname", "database.hostname or postgres.dsn is required")
     elif not parts or not parsed.errors:
         try:
             _address(parsed)
@@ -132,15 +131,15 @@ def _check_settings(parsed: ParsedConfig) -> None:
 
 
 def _check_producer(parsed: ParsedConfig) -> None:
-    """Refuse what loads code, reads files, speaks to others or is no matter of pace."""
+    """Refuse producer settings that load code, read files or choose servers."""
     name = "capture.producer"
     if not parsed.text(name):
         return
     properties = SETTINGS[name].from_variable(parsed.text(name))
-    others = sorted(set(properties) - PRODUCER_ALLOWED) if isinstance(properties, dict) else []
-    if others:
+    forbidden = sorted(set(properties) - PRODUCER_ALLOWED) if isinstance(properties, dict) else []
+    if forbidden:
         parsed.fail(
-            name, f"{name} has {', '.join(others)}: by REST it may have {PRODUCER_ALLOWED_TEXT}"
+            name, f"{name} has {', '.join(forbidden)}: by REST it may have {PRODUCER_ALLOWED_TEXT}"
         )
 
 
@@ -155,16 +154,16 @@ def _settings(parsed: ParsedConfig) -> dict[str, str]:
         settings["capture.create_publication"] = "false"
     if parsed.text("snapshot.mode").lower() in {"no_data", "never"}:
         settings["capture.skip_snapshot"] = "true"
-    for name, own in _LISTS.items():
+    for name, setting in _LISTS.items():
         if parsed.text(name):
-            settings[own] = ",".join(_our_pattern(pattern) for pattern in parsed.list(name))
+            settings[setting] = ",".join(_our_pattern(pattern) for pattern in parsed.list(name))
     return settings | {
         name: text for name, text in parsed.values.items() if name in SETTINGS and text
     }
 
 
 def _our_pattern(pattern: str) -> str:
-    r"""Return a pattern of Debezium's as one of ours.
+    r"""Translate a Debezium pattern into a pattern of `changelog.toml`.
 
     >>> _our_pattern(r"public\.order.*")
     'public.order*'
@@ -175,7 +174,7 @@ def _our_pattern(pattern: str) -> str:
 def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     """Return the settings of a capture from its configuration.
 
-    Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
+    Raises ConfigurationError: the configuration has errors; the message names keys but no values.
     """
     parsed = capture_given(config)
     parsed.check("PostgresSource")
@@ -189,7 +188,7 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
         name=parsed.text("name"),
         slots=tuple(capture.slots),
         prefix=parsed.text("capture.topic_prefix"),
-        dsn=make_dsn(**alone(_address(parsed))),
+        dsn=make_dsn(**without_defaults(_address(parsed))),
         settings=settings,
         registry=parsed.registry(),
     )

@@ -1,6 +1,6 @@
-"""Keys of configurations as Kafka Connect's clients know them, and what is wrong with a value.
+"""Keys of configurations as Kafka Connect's clients know them, and errors of their values.
 
-What is given is kept as it was given: clients compare it with what they sent.
+Values are kept exactly as they were given, because clients compare them with what they sent.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import ConfigurationError
 
 GROUP = "Connector"
-MOST_TASKS = 256  # of one connector: a task has a thread, a connection and a client of its own
+MOST_TASKS = 256  # of a connector: each task has a thread, a database connection and a client
 MASK = "********"
-"""What stands for a secret in each answer; given back, it means the one that is kept."""
+"""Replaces a secret in answers; in a request it stands for the stored secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key of a connector's configuration."""
 
-    name: str  # the first one
-    text: str  # what it is for
-    also: tuple[str, ...] = ()  # further names
+    name: str
+    text: str  # its documentation
+    also: tuple[str, ...] = ()  # synonyms
     kind: str = "STRING"  # or INT, BOOLEAN, LIST, PASSWORD
-    default: str | None = None  # where nothing is given; None where there is none
-    required: bool = False  # whether it has to be given
-    choices: tuple[str, ...] = ()  # the only values, in small letters; empty for any
-    least: int = 0  # of a number
-    most: int = 2**31 - 1
+    default: str | None = None  # None if there is none
+    required: bool = False
+    choices: tuple[str, ...] = ()  # the allowed values in lower case; empty for any
+    least: int = 0  # the least number that is allowed
+    most: int = 2**31 - 1  # the largest number that is allowed
 
     def definition(self, order: int) -> dict[str, Any]:
-        """Return the definition as `GET /connector-plugins/{plugin}/config` has it."""
+        """Return the definition for `GET /connector-plugins/{plugin}/config`."""
         return {
             "name": self.name,
             "type": self.kind,
@@ -52,9 +52,9 @@ class Key:
 
 
 def class_named(named: str, classes: Iterable[str]) -> str | None:
-    """Return the class that a name means: whole, short, or short without `Connector`.
+    """Return the class with a name: its full name, short name, or that without `Connector`.
 
-    A class that stands without a package is meant with any package before it.
+    A class without a package is found with any package before its name.
 
     >>> class_named("io.x.Sink", ["Sink"]), class_named("JdbcSink", ["a.JdbcSinkConnector"])
     ('Sink', 'a.JdbcSinkConnector')
@@ -82,16 +82,16 @@ REGISTRY_KEYS = (
         kind="PASSWORD",
     ),
 )
-"""Where the registry of Avro's schemas is, of sinks and captures."""
+"""The keys of sinks and captures that say where the registry of Avro schemas is."""
 
 
 _MOST_NAME = 200
 _REGISTRY = re.compile(r"https?://[!-~]+", re.ASCII)
-_LOOKED_UP = re.compile(r"\$\{[\w.-]+:[^}]*\}")
+_PROVIDER_REFERENCE = re.compile(r"\$\{[\w.-]+:[^}]*\}")
 
 
 class ParsedConfig:
-    """The values by their first names, and what is wrong with them."""
+    """The values of a configuration by their keys' main names, and its errors."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ParsedConfig:
         kind: str,
         instead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Take a configuration; `instead` says what to write for other keys, by beginnings."""
+        """Parse a configuration; `instead` has advice about unknown keys, by their prefix."""
         self._keys = {name: key for key in keys for name in (key.name, *key.also)}
         self._kind, self._instead = kind, instead
         self.values: dict[str, str] = {}
@@ -115,22 +115,24 @@ class ParsedConfig:
     def _take(self, name: str, value: object) -> None:
         key = self._keys.get(name)
         if not isinstance(value, str):
-            self.fail(name, f"the value of {name} is no text")
+            self.fail(name, f"the value of {name} is not a text")
         elif "\0" in value:
             self.fail(name, f"the value of {name} has a character of code 0")
-        elif _LOOKED_UP.search(value):
+        elif _PROVIDER_REFERENCE.search(value):
             self.fail(
                 name,
-                f"the value of {name} has a place of a provider, ${{…:…}}, and none is looked up: "
+                f"the value of {name} refers to a config provider, ${{…:…}}, and there is none: "
                 "give the value itself",
             )
         elif key is None:
-            other = next(
+            advice = next(
                 (self._instead[prefix] for prefix in self._instead if name.startswith(prefix)), ""
             )
-            self.fail(name, f"{name} is no key of this {self._kind}" + (other and f": {other}"))
+            self.fail(
+                name, f"{name} is not a key of this {self._kind}" + (advice and f": {advice}")
+            )
         elif self.values.get(key.name, value) != value:
-            self.fail(name, f"{name} and {key.name} are the same and have different values")
+            self.fail(name, f"{name} and {key.name} mean the same and have different values")
         else:
             self.values[key.name] = value
             self._check(key, name, value)
@@ -138,33 +140,37 @@ class ParsedConfig:
     def _check(self, key: Key, name: str, value: str) -> None:
         is_class = key.name == "connector.class" and class_named(value, key.choices)
         if key.choices and value.lower() not in key.choices and not is_class:
-            self.fail(name, f"{name} is one of {', '.join(key.choices)}")
+            self.fail(name, f"{name} must be one of {', '.join(key.choices)}")
         if key.kind == "BOOLEAN" and value.lower() not in {"true", "false"}:
-            self.fail(name, f"{name} is true or false")
+            self.fail(name, f"{name} must be true or false")
         if key.kind == "INT" and not (
             re.fullmatch(r"\d{1,10}", value, re.ASCII) and key.least <= int(value) <= key.most
         ):
-            self.fail(name, f"{name} is a whole number, {key.least} to {key.most}")
+            self.fail(name, f"{name} must be a whole number from {key.least} to {key.most}")
 
     def _check_name(self) -> None:
         name = self.values.get("name", "")
         if len(name) > _MOST_NAME or not name.isprintable() or "/" in name or name != name.strip():
-            self.fail("name", "name has printable characters without a slash, 200 at most")
+            self.fail(
+                "name", "name must have at most 200 characters, printable and without a slash"
+            )
 
     def check_registry(self) -> None:
-        """Add an error for a registry's address that is no URL of HTTP."""
+        """Add an error if the registry's address is not an HTTP URL."""
         url = self.text("schema.registry.url")
         if url and not _REGISTRY.fullmatch(url):
-            self.fail("schema.registry.url", "schema.registry.url begins with http:// or https://")
+            self.fail(
+                "schema.registry.url", "schema.registry.url must begin with http:// or https://"
+            )
 
     def fail(self, name: str, reason: str) -> None:
         """Add an error of a key."""
         self.errors.setdefault(name, []).append(reason)
 
     def check(self, plugin: str) -> None:
-        """Refuse a configuration that cannot be used.
+        """Raise an error if the configuration has errors.
 
-        Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
+        Raises ConfigurationError: it has; the message names keys but no values.
         """
         if self.errors:
             reasons_text = "; ".join(
@@ -172,11 +178,11 @@ class ParsedConfig:
             )
             raise ConfigurationError(
                 f"the configuration cannot be used: {reasons_text}",
-                hint=f"PUT /connector-plugins/{plugin}/config/validate tells what is wrong",
+                hint=f"PUT /connector-plugins/{plugin}/config/validate lists the errors",
             )
 
     def text(self, name: str) -> str:
-        """Return a value, or the key's default, or nothing."""
+        """Return a value, the key's default, or an empty text."""
         return self.values.get(name, self._keys[name].default or "")
 
     def number(self, name: str) -> int:
@@ -184,16 +190,16 @@ class ParsedConfig:
         return int(self.text(name))
 
     def list(self, name: str) -> tuple[str, ...]:
-        """Return the parts between commas."""
+        """Return the parts of a value between its commas."""
         return tuple(part.strip() for part in split(self.text(name)) if part.strip())
 
     def flag(self, name: str) -> bool | None:
-        """Return the boolean that is given, or None if nothing is."""
+        """Return a boolean, or None if it has no value."""
         text = self.text(name).lower()
         return None if not text else text == "true"
 
     def registry(self) -> RegistryConnection | None:
-        """Return the address of the schema registry, or None if none is given."""
+        """Return the connection of the schema registry, or None if it has no value."""
         url = self.text("schema.registry.url").rstrip("/")
         if not url:
             return None
@@ -202,5 +208,5 @@ class ParsedConfig:
 
 
 def split(text: str) -> list[str]:
-    """Split at commas, but not inside brackets, as in `numeric(10,2)`."""
+    """Split a text at its commas, except inside brackets, as in `numeric(10,2)`."""
     return re.split(r",(?![^()]*\))", text)

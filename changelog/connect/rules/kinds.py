@@ -1,4 +1,4 @@
-"""The kinds of connectors: which class means which, its keys, and what all of them share."""
+"""The kinds of connectors: their classes and keys, and validation and masking for all kinds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SECRET_WORDS = ("password", "secret", "token")
 
 @dataclass(frozen=True, slots=True)
 class ConnectorKind:
-    """A kind of connectors."""
+    """A kind of connectors: sinks, captures or rebuilds."""
 
-    type: str  # `sink` or `source`, as clients know them
-    classes: tuple[str, ...]  # its names; the first is our own
-    keys: tuple[Key, ...]  # of its configurations
-    parse: Callable[[Mapping[str, Any]], ParsedConfig]  # reads one, with all that is wrong with it
-    spreads: bool = False  # whether it has as many tasks as `tasks.max` says; else it has one
+    type: str  # `sink` or `source`, for clients
+    classes: tuple[str, ...]  # values of `connector.class`; the first is our own
+    keys: tuple[Key, ...]
+    parse: Callable[[Mapping[str, Any]], ParsedConfig]  # parses a configuration, with its errors
+    spreads: bool = False  # whether it has as many tasks as `tasks.max`; otherwise it has one
 
 
 SINK = ConnectorKind("sink", SINK_CLASSES, SINK_KEYS, sink_given, spreads=True)
@@ -36,12 +36,12 @@ _BY_NAME = {name: key for kind in KINDS for key in kind.keys for name in (key.na
 
 
 def class_of(name: str) -> str | None:
-    """Return the class that a plugin's name or short name means; None for an unknown one."""
+    """Return the class with a plugin's full or short name, or None if it is unknown."""
     return class_named(name, [name for kind in KINDS for name in kind.classes])
 
 
 def kind_of(config: Mapping[str, Any]) -> ConnectorKind:
-    """Return the kind of a configuration; a sink where its class is missing or unknown."""
+    """Return the kind of a configuration; a sink if its class is missing or unknown."""
     plugin = class_of(str(config.get("connector.class", "")))
     return next((kind for kind in KINDS if plugin in kind.classes), SINK)
 
@@ -52,15 +52,15 @@ def problems(config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value of a key is never shown; a key that nobody defined may be."""
+    """Return whether the value of a key is a secret; an unknown key is judged by its name."""
     key = _BY_NAME.get(name)
     return key.kind == "PASSWORD" if key else any(word in name.lower() for word in _SECRET_WORDS)
 
 
 def masked(config: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration without its secrets.
+    """Return a configuration with its secrets masked.
 
-    An address is shown where it holds no password.
+    An address is only masked if it holds a password.
 
     >>> masked({"connection.password": "x", "connection.url": "postgresql://db/app"})
     {'connection.password': '********', 'connection.url': 'postgresql://db/app'}
@@ -75,27 +75,28 @@ def _shown(name: str, value: str) -> str:
 
 
 def unmasked(config: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
-    """Return a configuration with the kept secrets where it has masks.
+    """Return a configuration with the stored secrets in place of its masks.
 
-    Raises ConfigurationError: a mask stands for nothing, or an address, a user or how the two sides
-    speak changes beside a mask: a password goes to no server that it was not given for.
+    Raises ConfigurationError: there is no stored secret for a mask, or an address, user or TLS
+    setting changes while a secret is masked: a password must not go to a server that it was not
+    given for.
     """
     masks = [name for name, value in config.items() if value == MASK]
     moved = [
         name
         for name in sorted(config.keys() | kept.keys())
-        if _says_where(name) and config.get(name, "") not in {MASK, kept.get(name, "")}
+        if _is_part_of_address(name) and config.get(name, "") not in {MASK, kept.get(name, "")}
     ]
     for name in masks:
         if not kept.get(name) or moved:
+            reason = f"{moved[0]} changes" if moved else "no value is stored for it"
             raise ConfigurationError(
-                f"{name} is masked, and " + (f"{moved[0]} changes" if moved else "none is kept"),
-                hint="give the secret itself",
+                f"{name} is masked, and {reason}", hint="give the secret itself"
             )
     return {name: kept[name] if name in masks else value for name, value in config.items()}
 
 
-def _says_where(name: str) -> bool:
+def _is_part_of_address(name: str) -> bool:
     is_address = name.startswith(("database.", "connection.")) or name.endswith(".url")
     is_address |= name == "connector.user"
     return is_address and not name.endswith(".password")
@@ -111,14 +112,14 @@ def validation(plugin: str, config: Mapping[str, Any]) -> dict[str, Any]:
     kind = kind_of({"connector.class": plugin})
     errors_of = kind.parse(config).errors
     texts = {name: value for name, value in config.items() if isinstance(value, str)}
-    shown, names_shown, configs = masked(texts), set[str](), []
+    values, known_names, configs = masked(texts), set[str](), []
     for order, key in enumerate(kind.keys, 1):
         names = (key.name, *key.also)
-        names_shown |= {*names}
+        known_names |= {*names}
         errors = [reason for name in names for reason in errors_of.get(name, ())]
-        value = next((shown[name] for name in names if name in shown), key.default)
+        value = next((values[name] for name in names if name in values), key.default)
         configs.append(_validated(key.definition(order), value, errors, key.choices))
-    for name in sorted(errors_of.keys() - names_shown):
+    for name in sorted(errors_of.keys() - known_names):
         unknown = Key(name, "")
         configs.append(_validated(unknown.definition(len(configs) + 1), None, errors_of[name], ()))
     return {

@@ -1,4 +1,4 @@
-"""A rebuild's configuration: which views of which project, when, and how."""
+"""A rebuild's configuration: the project and views, the schedule, and options of the rebuild."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ REBUILD_KEYS = (
     Key("tasks.max", "A rebuild has one task.", kind="INT", default="1", least=1, most=MOST_TASKS),
     Key(
         "project",
-        "Folder of the project, under the folder that the workers' --projects names.",
+        "Folder of the project, relative to the workers' --projects.",
         required=True,
     ),
-    Key("views", "Views of the project; * for all.", kind="LIST", required=True),
-    Key("schedule", "once, or the five fields of cron, in UTC: 30 2 * * 1-5.", default="once"),
-    Key("verify", "As --verify of rebuild-view.", choices=("full", "changed", "sample", "none")),
-    Key("from", "As --from of rebuild-view.", choices=("start", "checkpoint")),
-    Key("refresh", "As --refresh: only what came since.", kind="BOOLEAN"),
+    Key("views", "Views to rebuild; * for all.", kind="LIST", required=True),
+    Key(
+        "schedule",
+        "once, or the five fields of cron, in UTC, such as 30 2 * * 1-5.",
+        default="once",
+    ),
+    Key(
+        "verify",
+        "The option --verify of rebuild-view.",
+        choices=("full", "changed", "sample", "none"),
+    ),
+    Key("from", "The option --from of rebuild-view.", choices=("start", "checkpoint")),
+    Key("refresh", "The option --refresh of rebuild-view.", kind="BOOLEAN"),
 )
 _ONCE, _ALL = "once", "*"
 _VIEW = re.compile(r"[A-Za-z_]\w*")
@@ -34,36 +42,38 @@ _FOLDER = re.compile(r"[\w-][\w.-]*(?:/[\w-][\w.-]*)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildJob:
-    """A rebuild that is to run."""
+    """The settings of a rebuild that a worker runs."""
 
     name: str  # the connector's
-    project: str  # folder, below that of all projects
-    words: tuple[str, ...]  # of `rebuild-view`, beside the project
-    cron: str  # when, in UTC; empty for once
+    project: str  # its folder, relative to the folder of all projects
+    words: tuple[str, ...]  # arguments of `rebuild-view`, without the project
+    cron: str  # the schedule, in UTC; empty to run once
 
 
 def rebuild_given(config: Mapping[str, Any]) -> ParsedConfig:
-    """Return a rebuild's configuration, with all that is wrong with it."""
+    """Parse a rebuild's configuration and collect its errors."""
     parsed = ParsedConfig(REBUILD_KEYS, config, "rebuild")
     if parsed.errors:
         return parsed
     if not _FOLDER.fullmatch(parsed.text("project")):
-        parsed.fail("project", "project is a folder below that of --projects, without ..")
+        parsed.fail("project", "project must be a folder in that of --projects, without ..")
     views = parsed.list("views")
     if views != (_ALL,) and not all(_VIEW.fullmatch(view) for view in views):
-        parsed.fail("views", "views are names, or * for all")
+        parsed.fail("views", "views must be names, or * for all")
     if parsed.text("schedule").lower() != _ONCE:
         try:
             CronSchedule(parsed.text("schedule"), zone="UTC")
         except ConfigurationError:
-            parsed.fail("schedule", "schedule is once, or five fields of cron: 30 2 * * 1-5")
+            parsed.fail(
+                "schedule", "schedule must be once, or five fields of cron, such as 30 2 * * 1-5"
+            )
     return parsed
 
 
 def parse_rebuild(config: Mapping[str, Any]) -> RebuildJob:
     """Return the settings of a rebuild from its configuration.
 
-    Raises ConfigurationError: something is wrong with it; names each key and why.
+    Raises ConfigurationError: the configuration has errors; the message names the keys.
     """
     parsed = rebuild_given(config)
     parsed.check("Rebuild")

@@ -1,4 +1,4 @@
-"""A sink's configuration to what it does, and to each thing that is wrong with it."""
+"""Turns a sink's configuration into its settings, or into its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONVERTER_KEYS = ("key.converter", "value.converter")
 
 
 class WriteMode(Enum):
-    """How rows are written."""
+    """The way in which rows are written."""
 
     INSERT = "insert"
     UPSERT = "upsert"
@@ -31,7 +31,7 @@ class WriteMode(Enum):
 
 
 class PkMode(Enum):
-    """Where a record has the key of its row."""
+    """The part of a record that has the key of its row."""
 
     NONE = "none"
     RECORD_KEY = "record_key"
@@ -45,36 +45,35 @@ class SinkConnectorSettings:
     name: str
     topics: tuple[str, ...]
     tasks_max: int
-    url: str = field(repr=False)  # of the database; empty where not given
+    url: str = field(repr=False)  # the database's address; empty if it was not given
     user: str
     password: str = field(repr=False)
-    # its name, in which `${topic}` stands for the topic's, `${table}` for the last part of that
+    # the table's name: `${topic}` is the topic's name, `${table}` the last part of that
     table: str
     columns: tuple[str, ...]  # fields that are written; empty for all
-    types: tuple[str, ...]  # of `columns`, for a table that is made; empty where values say them
+    types: tuple[str, ...]  # types of `columns` for a new table; empty if records declare them
     # columns of the key; empty without one, or for all fields of the record's key
     keys: tuple[str, ...]
     pk_mode: PkMode
     mode: WriteMode
-    # whether deletes delete; None where they are errors, False where they are left out
+    # whether deletes are executed; False if they are left out, None if they are errors
     deletes: bool | None
     batch_size: int
-    create: bool  # whether a missing table is made
+    create: bool  # whether a missing table is created
     evolve: bool  # whether missing columns are added
-    latest: bool
-    group: str  # to which the places are committed for monitors
-    error_limit: int | None  # bad records that are left out; 0 for none, None for any number
-    dead_letters: str
-    dead_replicas: int  # of the topic of dead letters where it is made; -1 for the brokers' own
-    # `AvroConverter`, `JsonConverter`, `StringConverter`, or empty for what a record looks like
+    latest: bool  # whether new partitions are read from their end
+    group: str  # the consumer group to which offsets are committed for monitors
+    error_limit: int | None  # most bad records that are left out; None for any number
+    dead_letters: str  # the topic of dead letters; empty for none
+    dead_replicas: int  # its replication factor when it is created; -1 for the brokers' default
+    # `AvroConverter`, `JsonConverter`, `StringConverter`, or empty to recognise the form
     key_form: str
     value_form: str
-    # of Avro's schemas; None for the worker's
-    registry: RegistryConnection | None = field(repr=False)
+    registry: RegistryConnection | None = field(repr=False)  # None for the worker's
 
     @property
     def keyed(self) -> bool:
-        """Tell whether rows are written by their keys."""
+        """Return whether rows are written by their keys."""
         return self.mode is not WriteMode.INSERT
 
     def table_of(self, topic: str) -> str:
@@ -83,7 +82,7 @@ class SinkConnectorSettings:
 
 
 def sink_given(config: Mapping[str, Any]) -> ParsedConfig:
-    """Return a sink's configuration, with all that is wrong with it."""
+    """Parse a sink's configuration and collect its errors."""
     parsed = ParsedConfig(SINK_KEYS, config, "sink", SINK_INSTEAD)
     if not parsed.errors:
         _check_together(parsed)
@@ -93,13 +92,13 @@ def sink_given(config: Mapping[str, Any]) -> ParsedConfig:
 def parse_settings(config: Mapping[str, Any]) -> SinkConnectorSettings:
     """Return the settings of a sink from its configuration.
 
-    Raises ConfigurationError: something is wrong with it; names each key and why, and no value.
+    Raises ConfigurationError: the configuration has errors; the message names keys but no values.
     """
     parsed = sink_given(config)
     parsed.check("PostgresSink")
     pk_mode, deletes = _pk_mode(parsed), parsed.flag("delete.enabled")
     url = _URL.fullmatch(parsed.text("connection.url"))
-    assert url is not None  # noqa: S101 - checked together
+    assert url is not None  # noqa: S101 - `_check_names` has checked it
     is_basic = parsed.text("schema.evolution").lower() == "basic"
     return SinkConnectorSettings(
         name=parsed.text("name"),
@@ -155,7 +154,7 @@ def _filled(table: str, topic: str) -> str:
 
 
 def name_parts(table: str) -> list[str]:
-    """Return schema and name of a table, or its name alone; nothing where it is no name.
+    """Return the schema and name of a table, or its name; an empty list if it is not a name.
 
     >>> name_parts("public.t"), name_parts("server1.db.t")
     (['public', 't'], [])
@@ -171,7 +170,7 @@ def _error_limit(parsed: ParsedConfig) -> int | None:
 
 
 def _check_together(parsed: ParsedConfig) -> None:
-    """Find errors that single values do not show."""
+    """Add errors of values that do not fit together."""
     _check_names(parsed)
     _check_key(parsed)
     _check_table(parsed)
@@ -184,7 +183,7 @@ def _check_together(parsed: ParsedConfig) -> None:
 def _check_key(parsed: ParsedConfig) -> None:
     keys, mode = parsed.list("pk.fields"), _pk_mode(parsed)
     if mode is PkMode.NONE and keys:
-        parsed.fail("pk.fields", "pk.fields and pk.mode belong together: give both or none")
+        parsed.fail("pk.fields", "pk.fields needs another pk.mode than none")
     if mode is PkMode.RECORD_VALUE and not keys:
         parsed.fail("pk.fields", "pk.mode record_value needs pk.fields")
     if _mode(parsed) is not WriteMode.INSERT:
@@ -199,36 +198,36 @@ def _check_table(parsed: ParsedConfig) -> None:
     if columns and set(keys) - set(columns):
         parsed.fail("col.names", "col.names leaves out columns of pk.fields")
     if types and len(types) != len(columns):
-        parsed.fail("col.types", "col.types has one type for each of col.names")
+        parsed.fail("col.types", "col.types must have one type for each of col.names")
     if types and not keys and _pk_mode(parsed) is PkMode.RECORD_KEY:
-        parsed.fail("pk.fields", "col.types needs pk.fields beside it")
+        parsed.fail("pk.fields", "with col.types pk.fields is needed too")
     if any(not TYPE.fullmatch(type_name) for type_name in types):
-        parsed.fail("col.types", "a type is its name, as numeric(10,2) or text[]")
+        parsed.fail("col.types", "a type must be a name such as numeric(10,2) or text[]")
     makes = parsed.flag("auto.create") or parsed.flag("auto.evolve")
     json_only = parsed.text("value.converter").endswith(("JsonConverter", "StringConverter"))
     if makes and json_only and not types:
-        parsed.fail("auto.create", "auto.create of JSON needs col.names and col.types")
+        parsed.fail("auto.create", "auto.create with JSON needs col.names and col.types")
     for name in ("auto.create", "auto.evolve"):
         if parsed.text("schema.evolution").lower() == "none" and parsed.flag(name):
             parsed.fail(name, f"{name} and schema.evolution contradict each other")
 
 
 def _check_targets(parsed: ParsedConfig) -> None:
-    """Check that topics have tables, each its own where the name is part of the topic's."""
-    table, taken = _table(parsed), dict[str, str]()
+    """Check that topics have valid tables, and with `${table}` a table of their own."""
+    table, topic_of = _table(parsed), dict[str, str]()
     for topic in parsed.list("topics"):
         name = _filled(table, topic)
         if not name_parts(name):
             parsed.fail(
                 "target.tablename",
-                f'topic "{topic}" would go to "{name}", which is no name of a table: write '
-                "target.tablename, table or schema.table, where ${table} stands for the last part "
-                "of the topic's name",
+                f'topic "{topic}" would go to "{name}", which is not the name of a table: set '
+                "target.tablename to table or schema.table, where ${table} is the last part of the "
+                "topic's name",
             )
-        elif "${table}" in table and taken.setdefault(name, topic) != topic:
+        elif "${table}" in table and topic_of.setdefault(name, topic) != topic:
             parsed.fail(
                 "target.tablename",
-                f'topics "{taken[name]}" and "{topic}" would both go to table "{name}": write '
+                f'topics "{topic_of[name]}" and "{topic}" would both go to table "{name}": set '
                 "target.tablename, in a connector for each",
             )
 
@@ -240,15 +239,15 @@ def _check_names(parsed: ParsedConfig) -> None:
         ("errors.deadletterqueue.topic.name", (dead,) if dead else ()),
     ):
         if any(not _TOPIC.fullmatch(topic) for topic in topics):
-            parsed.fail(key, f"{key} holds a name that no topic can have")
+            parsed.fail(key, f"{key} has a name that no topic can have")
     if dead in parsed.list("topics"):
-        parsed.fail("topics", "topics holds the topic of dead letters")
+        parsed.fail("topics", "topics has the topic of dead letters")
     group = parsed.text(_GROUP)
-    if group and not group.startswith(_PREFIX):  # no places of other programs are overwritten
-        parsed.fail(_GROUP, f"{_GROUP} begins with {_PREFIX}")
+    if group and not group.startswith(_PREFIX):  # offsets of other programs stay as they are
+        parsed.fail(_GROUP, f"{_GROUP} must begin with {_PREFIX}")
     if not _URL.fullmatch(parsed.text("connection.url")):
         parsed.fail(
-            "connection.url", "connection.url begins with postgresql:// or jdbc:postgresql://"
+            "connection.url", "connection.url must begin with postgresql:// or jdbc:postgresql://"
         )
     else:
         try:
@@ -259,4 +258,4 @@ def _check_names(parsed: ParsedConfig) -> None:
     for key_name in _CONVERTER_KEYS:
         converter = parsed.text(key_name)
         if converter and converter.rpartition(".")[2] not in CONVERTERS:
-            parsed.fail(key_name, f"{key_name} is one of {', '.join(CONVERTERS)}")
+            parsed.fail(key_name, f"{key_name} must be one of {', '.join(CONVERTERS)}")

@@ -1,8 +1,8 @@
-"""State that all workers share: connectors and their tasks, kept on a compacted topic.
+"""State that all workers share: connectors, statuses of tasks, ended sessions of the page.
 
-A record's key says what it is of: `connector/NAME`, `status/NAME/TASK`, or `ended/SESSION` of the
-page, until when that would have lasted. A null value removes it.
-Each worker reads the topic from its start, so that all of them answer alike.
+It is on a compacted topic, whose records have the keys `connector/NAME`, `status/NAME/TASK` and
+`ended/SESSION`; the value of the last is the time at which the session would have ended. A null
+value removes an entry. Each worker reads the topic from its start, so all of them answer alike.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _CONNECTOR, _STATUS, _ENDED = "connector", "status", "ended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """A connector as it is configured."""
+    """A connector: its configuration and the state that was asked for."""
 
     config: Mapping[str, str] = field(repr=False)  # as it was given
     state: str = STARTED  # STARTED, PAUSED or STOPPED
-    # how often each task was started anew on request
+    # how often a restart of each task was asked for
     restarts: Mapping[int, int] = field(default_factory=dict)
-    creation_id: str = ""  # names the request that made it among all such requests
+    creation_id: str = ""  # identifies the request that created it
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Connector:
 
     @property
     def tasks(self) -> range:
-        """Return the numbers of its tasks; none while it is stopped."""
+        """Return the numbers of the tasks, none while the connector is stopped."""
         if self.state == STOPPED:
             return range(0)
         if not kind_of(self.config).spreads:
@@ -48,17 +48,17 @@ class Connector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Status of a task, as its worker reports it."""
+    """The status of a task, as its worker reports it."""
 
     state: str
-    worker: str  # `host:port` of who has it
-    trace: str = ""  # why it failed; empty otherwise
-    result: Mapping[str, Any] | None = None  # what its last run told, of a rebuild; None otherwise
-    waits_for: str = ""  # what a sink waits for before it can go on; empty for nothing
+    worker: str  # `host:port` of the worker that has the task
+    trace: str = ""  # the error by which it failed; empty otherwise
+    result: Mapping[str, Any] | None = None  # result of a rebuild's last run; None otherwise
+    waits_for: str = ""  # the reason why a sink waits; empty if it does not
 
 
 class ConnectCluster:
-    """State of the cluster, read from its topic so far."""
+    """The state that workers share, as read from the topic so far."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, Connector] = {}
@@ -66,35 +66,36 @@ class ConnectCluster:
         self.ended: dict[str, int] = {}
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        """Take a record.
+        """Apply a record of the topic.
 
-        Raises ValueError: it is none that a worker writes; nothing was taken.
+        Raises ValueError: it is not a record that a worker writes; the state is unchanged.
         """
-        kind, _, rest = key.decode().partition("/")
+        kind, _, entry = key.decode().partition("/")
         content = None if value is None else orjson.loads(value)
         if kind == _CONNECTOR:
             if content is None:
-                self.connectors.pop(rest, None)
+                self.connectors.pop(entry, None)
                 return
-            connector = _connector(content, rest)
-            if not (content.get("new") and rest in self.connectors):  # the first one made it
-                self.connectors[rest] = connector
+            connector = _connector(content, entry)
+            # Of two requests that create a connector of one name, the first counts.
+            if not (content.get("new") and entry in self.connectors):
+                self.connectors[entry] = connector
         elif kind == _ENDED:
             if content is None:
-                self.ended.pop(rest, None)
+                self.ended.pop(entry, None)
             elif isinstance(content, int):
-                self.ended[rest] = content
+                self.ended[entry] = content
             else:
                 raise ValueError("no end of a session")
         elif kind == _STATUS:
-            name, _, task = rest.rpartition("/")
+            name, _, task = entry.rpartition("/")
             if content is None:
                 self.statuses.pop((name, int(task)), None)
             else:
                 self.statuses[name, int(task)] = _status(content)
 
     def status(self, name: str, worker: str) -> dict[str, Any]:
-        """Return the answer of `GET /connectors/{name}/status`, as `worker` gives it."""
+        """Return the answer of `GET /connectors/{name}/status` by a worker."""
         connector = self.connectors[name]
         state = {STARTED: RUNNING}.get(connector.state, connector.state)
         tasks = [self.task_status(name, task) for task in connector.tasks]
@@ -125,7 +126,7 @@ class ConnectCluster:
 
 
 def _connector(content: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
-    """Return the connector of a record; raises ValueError where it would be none."""
+    """Return the connector of a record; raises ValueError if it is invalid."""
     match content:
         case {"config": dict() as config, "state": str() as state, "restarts": dict() as restarts}:
             creation_id = content.get("made", "")
@@ -138,12 +139,12 @@ def _connector(content: Any, name: str) -> Connector:  # noqa: ANN401 - any JSON
         raise ValueError("no connector")
     numbers = {int(task): count for task, count in restarts.items()}
     connector = Connector(config=config, state=state, restarts=numbers, creation_id=creation_id)
-    _ = connector.tasks  # raises what a number that is none raises
+    _ = connector.tasks  # raises ValueError if tasks.max is not a number
     return connector
 
 
 def _status(content: Any) -> Status:  # noqa: ANN401 - any JSON
-    """Return the status of a record; raises ValueError where it would be none."""
+    """Return the status of a record; raises ValueError if it is invalid."""
     match content:
         case {"state": str() as state, "worker": str() as worker}:
             trace, result = content.get("trace", ""), content.get("result")
@@ -157,7 +158,10 @@ def _status(content: Any) -> Status:  # noqa: ANN401 - any JSON
 
 
 def connector_record(connector: Connector, *, new: bool = False) -> tuple[bytes, bytes]:
-    """Return key and value of a connector's record; a new one counts where there is none yet."""
+    """Return the key and value of a connector's record.
+
+    A `new` one only counts if no connector has its name yet.
+    """
     value = {
         "config": dict(connector.config),
         "state": connector.state,
@@ -174,10 +178,10 @@ def connector_key(name: str) -> bytes:
 
 
 def status_record(name: str, task: int, status: Status | None) -> tuple[bytes, bytes | None]:
-    """Return key and value of a task's record; a null value for None."""
+    """Return the key and value of a task's record; None as status removes it."""
     return f"{_STATUS}/{name}/{task}".encode(), None if status is None else orjson.dumps(status)
 
 
 def ended_record(session: str, until: int | None) -> tuple[bytes, bytes | None]:
-    """Return key and value of a session that has ended; a null value for None."""
+    """Return the key and value of an ended session's record; None as time removes it."""
     return f"{_ENDED}/{session}".encode(), None if until is None else orjson.dumps(until)

@@ -1,4 +1,4 @@
-"""Topics that no sink reads and that take no dead letters: this program has its records there."""
+"""The worker's own topics, which no sink may read and which take no dead letters."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from changelog.contract.log.topic import STATE, TASKS, refused_topic, twin_of
 
 
 def state_topic(group: str) -> str:
-    """Return the topic of the state that workers share."""
+    """Return the name of the topic of the state that workers share."""
     return f"{group}{STATE}"
 
 
 def tasks_topic(group: str) -> str:
-    """Return the topic that is empty, whose partitions are shares of the tasks."""
+    """Return the name of the empty topic whose partitions stand for shares of the tasks."""
     return f"{group}{TASKS}"
 
 
 def check_topics(settings: SinkConnectorSettings, group: str) -> None:
-    """Refuse the topics of the workers and of the brokers.
+    """Refuse topics that belong to the workers or the brokers.
 
-    Raises ConfigurationError: a topic is one of those.
+    Raises ConfigurationError: the settings name one.
     """
     dead = settings.dead_letters
     for topic in (*settings.topics, *([dead] if dead else ())):
         if topic in {state_topic(group), tasks_topic(group)}:
             raise refused_topic(topic)
         if topic.startswith("__"):
-            raise ConfigurationError(f'topic "{topic}" is the brokers\' own')
+            raise ConfigurationError(f'topic "{topic}" belongs to the brokers')
 
 
-def check_dead_letters(topic: str, there: Collection[str], settings: Mapping[str, str]) -> None:
-    """Refuse a topic that is there and is no place for dead letters.
+def check_dead_letters(topic: str, existing: Collection[str], settings: Mapping[str, str]) -> None:
+    """Refuse an existing topic that is unsuitable for dead letters.
 
-    `there` holds the topic, and its `twin_of` if that is there.
+    `existing` has the topic, and the one that `twin_of` names if it exists.
 
-    Raises ConfigurationError: it is a group's, or would lose them.
+    Raises ConfigurationError: the topic belongs to a group of workers, or is compacted.
     """
-    if twin_of(topic) in there:
+    if twin_of(topic) in existing:
         raise refused_topic(topic)
     if "compact" in settings.get("cleanup.policy", ""):
         raise ConfigurationError(
             f'topic "{topic}" cannot take dead letters: it is compacted',
-            hint="errors.deadletterqueue.topic.name names one of its own",
+            hint="set errors.deadletterqueue.topic.name to a topic of its own",
         )

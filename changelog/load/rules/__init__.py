@@ -1,4 +1,4 @@
-"""Rules from records to rows: which part fills which column, and how it is written. Pure.
+"""Rules by which records become rows: sources of the columns, and texts of their values. Pure.
 
 Values, schemas and descriptions of tables come in, texts of COPY and plans for C go out.
 """

@@ -1,8 +1,8 @@
-"""Values to the text of COPY, by the columns that take them. Pure.
+"""Writes values as the text of COPY, by the types of their columns. Pure.
 
-PostgreSQL reads the texts by its types, so a number keeps each of its digits. What JSON leaves
-open is settled as for connectors: base64 in bytea, JSON in texts for json columns; numbers for
-columns of time are refused. What a column would round away is refused too.
+PostgreSQL reads the texts by its types, so a number keeps all its digits. JSON is ambiguous in
+places, and read as by connectors: texts for bytea are base64, texts for json columns are JSON, and
+numbers for columns of time are refused. A value that a column would round is refused too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Cell = Callable[[Any], bytes | None]
 
 
 class Raw(bytes):
-    """A text that PostgreSQL reads as it is: of CSV, or a whole value."""
+    """A text that goes to PostgreSQL unchanged: a field of CSV, or a whole value."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ def line_of(cells: Sequence[bytes | None]) -> bytes:
     >>> line_of([b"a\tb", None, b""])
     b'a\\tb\t\\N\t\n'
     """
-    # Most lines have nothing to escape, which one look at the whole line says.
+    # Most lines have nothing to escape, which one search in the whole line shows.
     bare = b"\t".join([b"" if text is None else text for text in cells])
     if bare.count(b"\t") == len(cells) - 1 and _IN_LINE.search(bare) is None:
         if None not in cells:
@@ -88,18 +88,18 @@ def cell(column: TableColumn) -> Cell:
 
 
 def plain_of(column: TableColumn, name: str) -> JsonColumn:
-    """Return the kinds of JSON members that `cell` writes unchanged, except for escapes and blanks.
+    """Return the JSON types that `cell` writes unchanged, apart from escapes and blanks.
 
     >>> plain_of(TableColumn("at", "date", "date", 1082), "day").numbers
     False
     """
     most, is_json = column.most_fraction, column.base in _JSON
-    is_any = column.base != "bytea"
+    is_bytea = column.base == "bytea"
     return JsonColumn(
         name,
-        texts=is_any,
-        numbers=is_any and column.base not in _MOMENTS,
-        truths=is_any and most is None,
+        texts=not is_bytea,
+        numbers=not is_bytea and column.base not in _MOMENTS,
+        truths=not is_bytea and most is None,
         nested=is_json,
         fraction=most,
         is_moment=column.base in _MOMENTS,
@@ -111,7 +111,7 @@ def csv_column(column: TableColumn, field: int) -> CsvColumn:
     return CsvColumn(field, column.most_fraction, column.base in _MOMENTS)
 
 
-def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON; a form each
+def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON
     if column.base in _JSON:
         is_text = isinstance(value, str) and not isinstance(value, WrittenNumber)
         return value if is_text else json_of(value).decode()
@@ -121,8 +121,8 @@ def _text(column: TableColumn, value: Any) -> str:  # noqa: ANN401 - any JSON; a
         case int() | float() | WrittenNumber():
             if column.base in _MOMENTS:
                 raise BadRecordError(
-                    f'a number for the column "{column.name}", a {column.type}: '
-                    "ISO 8601 texts have one meaning"
+                    f'a number for the column "{column.name}", a {column.type}, for which only '
+                    "ISO 8601 texts are unambiguous"
                 )
             return repr(value) if isinstance(value, float) else str(value)
         case str():
@@ -172,20 +172,20 @@ def _quoted(text: str) -> str:
 
 
 def _check_fraction(column: TableColumn, text: str, most: int) -> None:
-    """Refuse what PostgreSQL would round without a word."""
+    """Raise BadRecordError if PostgreSQL would silently round a value."""
     _, _, fraction = text.partition(".")
     if len(fraction) <= most and "e" not in text and "E" not in text:
-        return  # as most are
+        return  # the fast way for most values
     digits = _digits(text) if column.base == "numeric" else _digits_of_moment(text)
     if digits > most:
         raise BadRecordError(
-            f'a value for the column "{column.name}", a {column.type}, has {digits} digits behind '
-            "the point, which would be rounded"
+            f'a value for the column "{column.name}", a {column.type}, has {digits} digits after '
+            "the point and would be rounded"
         )
 
 
 def _digits(text: str) -> int:
-    """Return the number of digits after the point; the least for a text that is no number."""
+    """Return the number of digits after the point, or a very low one if it is not a number."""
     try:
         _, digits, exponent = Decimal(text).as_tuple()
     except InvalidOperation:

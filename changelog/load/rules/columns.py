@@ -1,4 +1,4 @@
-"""The map from parts of a record to columns: `a=value.x,b=key.id,c=timestamp`. Pure."""
+"""Sources of columns, the parts of a record: `a=value.x,b=key.id,c=timestamp`. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _HINT = (
 class ColumnSource:
     """The part of a record that fills a column."""
 
-    part: RecordPart  # of the record
-    path: tuple[str, ...] = ()  # names inside of it; empty for all of it
+    part: RecordPart
+    path: tuple[str, ...] = ()  # names of nested fields; empty for the whole part
 
     def __str__(self) -> str:
         """Return the source as `--columns` names it."""
@@ -41,18 +41,20 @@ class ColumnSource:
 
 
 def parse_columns(text: str) -> dict[str, ColumnSource]:
-    """Read a map of columns, in its order.
+    """Parse the sources of columns, in their order.
 
     >>> {name: str(source) for name, source in parse_columns("id, at=timestamp").items()}
     {'id': 'value.id', 'at': 'timestamp'}
 
-    Raises ConfigurationError: it is none, or names a column twice.
+    Raises ConfigurationError: it has another form, or names a column twice.
     """
     columns: dict[str, ColumnSource] = {}
     for part in text.split(","):
         name, equals, source = (word.strip() for word in part.partition("="))
         if not name or (equals and not source):
-            raise ConfigurationError(f'--columns "{text}" is no map of columns', hint=_HINT)
+            raise ConfigurationError(
+                f'--columns "{text}" is not a list of columns and sources', hint=_HINT
+            )
         if name in columns:
             raise ConfigurationError(f'--columns names the column "{name}" twice')
         columns[name] = _source(source) if equals else ColumnSource(RecordPart.VALUE, (name,))
@@ -60,30 +62,31 @@ def parse_columns(text: str) -> dict[str, ColumnSource]:
 
 
 def _source(text: str) -> ColumnSource:
-    head, _, rest = text.partition(".")
+    head, _, path_text = text.partition(".")
     parts = {part.value: part for part in RecordPart}
     part = parts.get(head)
-    path = (rest,) if part is RecordPart.HEADER else tuple(rest.split(".")) if rest else ()
+    names = [path_text] if part is RecordPart.HEADER else path_text.split(".")
+    path = tuple(names) if path_text else ()
     if (
         part is None
-        or (rest and part not in _WITH_PATH)
-        or (part is RecordPart.HEADER and not rest)
+        or (path and part not in _WITH_PATH)
+        or (part is RecordPart.HEADER and not path)
     ):
-        raise ConfigurationError(f'"{text}" is no part of a record', hint=_HINT)
+        raise ConfigurationError(f'"{text}" is not a part of a record', hint=_HINT)
     return ColumnSource(part, path)
 
 
 def of_names(names: Sequence[str]) -> dict[str, ColumnSource]:
-    """Return the map of columns that fields of the same name fill."""
+    """Return the fields of the same names as the sources of columns."""
     return {name: ColumnSource(RecordPart.VALUE, (name,)) for name in names}
 
 
 def of_tombstone(
     columns: Mapping[str, ColumnSource], keys: Sequence[str]
 ) -> dict[str, ColumnSource]:
-    """Return the sources of the key's columns for a record without a value.
+    """Return the sources of the key's columns for a tombstone.
 
-    A column that a field of the value fills takes the field of the same name of the record's key.
+    A column that is filled from the value is filled from the record's key, by the same field name.
     """
     return {
         name: ColumnSource(RecordPart.KEY, source.path[-1:])
@@ -101,12 +104,12 @@ class MissingError(Exception):
 def picked(value: Any, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON
     """Return the value at a path, or None if a step on the way is null or missing.
 
-    Raises MissingError: on the way lies what has no names.
+    Raises MissingError: a value on the way is not an object.
     """
     for name in path:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise MissingError(f"it is no object that has {name}")
+            raise MissingError(f"it has no object with the field {name}")
         value = value.get(name)
     return value

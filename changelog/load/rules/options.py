@@ -1,4 +1,4 @@
-"""The options of a load as values. Pure."""
+"""The rules of a load, parsed from its options. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from changelog.load.rules.columns import ColumnSource, RecordPart
 class LoadForm(Enum):
     """The encoding of keys or values on a topic."""
 
-    AUTO = "auto"  # Avro where they are framed, else JSON
+    AUTO = "auto"  # Avro if they begin with a schema id, else JSON
     AVRO = "avro"
     JSON = "json"
     CSV = "csv"
@@ -31,16 +31,16 @@ class Tombstones(Enum):
 class Rules:
     """The rules by which records become rows."""
 
-    columns: Mapping[str, ColumnSource]  # what fills each column
-    keys: tuple[str, ...]  # columns by which rows are replaced; empty where rows are appended
-    tombstones: Tombstones  # what becomes of records without a value
-    value: LoadForm  # how values are written
-    key: LoadForm  # how keys are written
+    columns: Mapping[str, ColumnSource]
+    keys: tuple[str, ...]  # columns by which rows are replaced; empty if rows are appended
+    tombstones: Tombstones
+    value: LoadForm  # the form of values
+    key: LoadForm  # the form of keys
     fields: tuple[str, ...] = ()  # names of the fields of CSV
-    delimiter: bytes = b","  # between them
+    delimiter: bytes = b","  # of CSV
     all_fields: bool = False  # whether a field that fills no column is an error
 
     @property
     def reads_headers(self) -> bool:
-        """Tell whether a header fills a column."""
+        """Return whether a header fills a column."""
         return any(source.part is RecordPart.HEADER for source in self.columns.values())

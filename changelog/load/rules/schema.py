@@ -1,4 +1,4 @@
-"""A writer's schema in Avro: its fields, and the cells of binary COPY that they fill. Pure."""
+"""Avro schemas of writers: their fields, and the cells of binary COPY that they fill. Pure."""
 
 from __future__ import annotations
 
@@ -72,58 +72,58 @@ _FORMS: dict[tuple[AvroKind, str, str], CellForm] = {
         )
     },
 }
-_MOST_SCALE = 38  # of a decimal that C writes
+_MOST_SCALE = 38  # the largest scale of a decimal that C can write
 
 
 class Fit(Enum):
-    """The way to a column for a field without a binary form there."""
+    """The way to write a field that has no binary form for its column."""
 
-    CAST = "cast"  # as a text, which PostgreSQL casts
-    NONE = "none"  # not many at a time
+    CAST = "cast"  # as text, which PostgreSQL casts
+    NONE = "none"  # one by one, not in C
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """A field of a record."""
+    """A field of a record's schema."""
 
-    name: str  # in Avro
-    column: str  # the name of its column: in our log another than that of the field, perhaps
-    # of its union: `value`, `null`, `text`, or another; empty for none
+    name: str  # the Avro name
+    column: str  # the column's name, which in our log may differ from the Avro name
+    # the branches of its union, `value`, `null` or `text`; empty without a union
     branches: tuple[str, ...] = ()
-    kind: AvroKind | None = None  # of its values; None for one that is read one by one
+    kind: AvroKind | None = None  # type of its values; None if C does not know it
     logical: str = ""  # name of the logical type
     scale: int = 0  # of a decimal
-    precision: int = 0  # likewise
+    precision: int = 0  # of a decimal
     element: tuple[AvroKind, str] | None = None  # kind and logical type of an array's elements
-    pg_type: str = ""  # PostgreSQL's type in our log
-    has_default: bool = False  # whether records of older schemas stand for a value
-    default: Any = None  # that value, as JSON
+    pg_type: str = ""  # PostgreSQL's type, in schemas of our log
+    has_default: bool = False
+    default: Any = None  # its default, as JSON
 
     @property
     def is_nullable(self) -> bool:
-        """Tell whether a value may be null."""
+        """Return whether a value may be null."""
         return "null" in self.branches
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A record's schema."""
+    """The schema of a record."""
 
     fields: tuple[SchemaField, ...]  # in their order
-    key: tuple[str, ...] = ()  # columns of the key in our log; empty elsewhere
+    key: tuple[str, ...] = ()  # columns of the key, in schemas of our log; empty in others
 
     @property
     def by_name(self) -> Mapping[str, SchemaField]:
-        """Return the fields by the names that a map of columns may use."""
+        """Return the fields by their Avro names and by their columns' names."""
         return {field.name: field for field in self.fields} | {
             field.column: field for field in self.fields
         }
 
 
 def read_schema(text: str) -> Schema | None:
-    """Return the fields of a record's schema; None of another type.
+    """Parse the schema of a record; None if it is the schema of another type.
 
-    Raises CorruptRecordError: it is no schema.
+    Raises CorruptRecordError: it is not a schema.
     """
     try:
         raw = json.loads(text)
@@ -133,15 +133,16 @@ def read_schema(text: str) -> Schema | None:
         key = raw.get("key", ()) if "relation" in raw else ()
         return Schema(fields, tuple(key))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptRecordError(f"a schema of the registry is none of Avro: {error!r}") from error
+        raise CorruptRecordError(f"a schema of the registry is not Avro: {error!r}") from error
 
 
 def _field(raw: Mapping[str, Any]) -> SchemaField:
     union = raw["type"] if isinstance(raw["type"], list) else None
-    others = [branch for branch in union or [raw["type"]] if branch != "null"]
-    has_text = len(others) == 2 and others[1] == "string"  # noqa: PLR2004 - our own escape
+    types = [branch for branch in union or [raw["type"]] if branch != "null"]
+    # Our log writes a value that its Avro type cannot represent as a text.
+    has_text = len(types) == 2 and types[1] == "string"  # noqa: PLR2004 - type and text
     branches = tuple(
-        "null" if branch == "null" else "value" if branch is others[0] else "text"
+        "null" if branch == "null" else "value" if branch is types[0] else "text"
         for branch in union or ()
     )
     named: dict[str, Any] = {
@@ -152,13 +153,13 @@ def _field(raw: Mapping[str, Any]) -> SchemaField:
         "has_default": "default" in raw,
         "default": raw.get("default"),
     }
-    if len(others) != 1 and not (has_text and "pg_type" in raw):
+    if len(types) != 1 and not (has_text and "pg_type" in raw):
         return SchemaField(**named)
-    return SchemaField(**named, **_type(others[0]))
+    return SchemaField(**named, **_type(types[0]))
 
 
 def _type(raw: Any) -> dict[str, Any]:  # noqa: ANN401 - an Avro schema is JSON
-    """Return the attributes of a type, by the names of `SchemaField`."""
+    """Return the attributes of `SchemaField` that describe a type, by name."""
     if isinstance(raw, str):
         return {"kind": _KINDS.get(raw)}
     if not isinstance(raw, Mapping):
@@ -186,7 +187,7 @@ def _array_type(items: Any) -> dict[str, Any]:  # noqa: ANN401 - an Avro schema 
 
 
 def form_of(field: SchemaField, column: TableColumn) -> tuple[CellForm, CellForm | None] | Fit:
-    """Return the forms of a field's values, and of an array's elements, for a column."""
+    """Return the cell's form, and that of an array's elements, for a field's values in a column."""
     if field.kind is None:
         return Fit.NONE
     if field.element is not None:
@@ -206,7 +207,7 @@ def form_of(field: SchemaField, column: TableColumn) -> tuple[CellForm, CellForm
 
 
 def _keeps(field: SchemaField, column: TableColumn, most: int) -> bool:
-    """Tell whether no digit of a field's values is rounded away by a column."""
+    """Return whether a column keeps all digits of a field's values."""
     if field.kind is AvroKind.DECIMAL:
         return column.base == "numeric" and field.scale <= most
     micros, millis = field.logical.endswith("-micros"), field.logical.endswith("-millis")
@@ -214,9 +215,9 @@ def _keeps(field: SchemaField, column: TableColumn, most: int) -> bool:
 
 
 def type_of(field: SchemaField) -> str:
-    """Return the type of PostgreSQL of a column that is made for a field.
+    """Return the PostgreSQL type of a column that is created for a field.
 
-    A type of our log that this server does not know is the caller's to see.
+    The server may not know a type that our log names; the caller checks that.
     """
     if field.pg_type:
         return field.pg_type

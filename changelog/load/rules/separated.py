@@ -1,4 +1,4 @@
-"""One line of CSV as PostgreSQL reads it: a null is an empty field without quotes. Pure."""
+"""Parses a line of CSV as PostgreSQL does: an empty field without quotes is null. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _QUOTE = b'"'
 
 
 class SeparatedError(Exception):
-    """A value is no line of CSV."""
+    """A value is not a line of CSV."""
 
 
 def fields_of(line: bytes, delimiter: bytes = b",") -> list[bytes | None]:

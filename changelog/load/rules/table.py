@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as a load sees it. Pure."""
+"""The table that a load writes: its columns and keys. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ _MICROS = 6
 class TableColumn:
     """A column that can be written."""
 
-    name: str  # of the column
-    type: str  # as `format_type` has it, such as `numeric(10,2)`
-    base: str  # name of the type below domains, such as `numeric`; of an array `_int4`
+    name: str
+    type: str  # as `format_type` writes it, such as `numeric(10,2)`
+    base: str  # name of the type, of a domain that of its base type: `numeric`, of an array `_int4`
     oid: int  # of that type
-    # `(name, oid)` of an array's elements; None of another type
-    element: tuple[str, int] | None = None
-    is_enum: bool = False  # whether its values are labels
-    is_not_null: bool = False  # whether it has to be there
-    # the type below domains without its limits, such as `numeric`; a cast to it cuts nothing off
+    element: tuple[str, int] | None = None  # name and oid of an array's element type, else None
+    is_enum: bool = False
+    is_not_null: bool = False
+    # the base type without a length, such as `numeric`: a cast to it cuts nothing off
     unlimited: str = ""
 
     @property
     def most_fraction(self) -> int | None:
-        """Return the digits after the point that the column keeps, or None if it rounds nothing."""
+        """Return the most digits after the point that the column keeps, or None if all."""
         digits = _DIGITS.search(self.type)
         if self.base in _MOMENTS:
             return int(digits["first"]) if digits else _MICROS
@@ -39,9 +38,9 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A table that is loaded, with the columns that are written."""
+    """A table that is loaded."""
 
-    name: str  # quoted, with its schema
-    columns: Mapping[str, TableColumn]  # by name, those that are written
+    name: str  # quoted, with its schema if one was given
+    columns: Mapping[str, TableColumn]  # the writable columns by name
     key: tuple[str, ...] = ()  # columns of the primary key, in its order; empty without one
-    unique: tuple[frozenset[str], ...] = ()  # sets of columns of which no two rows are alike
+    unique: tuple[frozenset[str], ...] = ()  # the columns of each unique index

@@ -1,4 +1,4 @@
-"""State of a project's line, and the words in which the page shows it.
+"""State of a project's line, and its texts and charts for the page.
 
-Looks at servers come in; values, texts and bars go out. Nothing here knows of HTTP.
+Answers of servers come in; values, texts and charts go out. Nothing here depends on HTTP.
 """

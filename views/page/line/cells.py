@@ -1,6 +1,6 @@
-"""Cells of the page that change live, by name.
+"""Texts of the page that change while it is open, by name.
 
-A template writes each cell where it belongs; the stream sends those that are other ones now.
+A template writes each cell into the page; the stream then sends the cells that have changed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from views.page.line.standing import LineStanding, ViewLine
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and the level of its subject."""
+    """A text, with the severity of its subject."""
 
-    text: str  # for people
-    state: str = ""  # `ok`, `note`, `unknown`, `problem`, or an empty text
+    text: str
+    state: str = ""  # `ok`, `note`, `unknown` or `problem`; empty for none
 
 
 def cells(line: Line) -> dict[str, Cell]:
-    """Return all cells of the page of a line."""
+    """Return all cells of a line's page, by name."""
     return dict(_all(line))
 
 
@@ -66,7 +66,7 @@ def _slot(status: Mapping[str, Any]) -> str:
 
 
 def _frontier(status: Mapping[str, Any]) -> str:
-    """Return its LSN; where its lag is not known because the source is away, its age too."""
+    """Return the frontier's LSN, and its age if its lag is unknown because the source is away."""
     frontier = status["frontier"]
     if frontier is None:
         return "unknown" if "log" in status["unanswered"] else "none yet"
@@ -79,9 +79,10 @@ def _room(reserves: list[dict[str, object]] | None) -> str:
         return "unknown"
     if not reserves:
         return "no limit is set"
-    first = reserves[0]
-    bytes_left, seconds = first.get("bytes_left"), first.get("seconds_left")
-    text = f"{size(bytes_left if isinstance(bytes_left, int) else None)} until {first.get('limit')}"
+    nearest = reserves[0]
+    bytes_left, seconds = nearest.get("bytes_left"), nearest.get("seconds_left")
+    room = size(bytes_left if isinstance(bytes_left, int) else None)
+    text = f"{room} until {nearest.get('limit')}"
     if isinstance(seconds, int | float):
         text += f", {duration(float(seconds))} at this rate"
     return text
@@ -118,7 +119,7 @@ _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in the largest unit of which it is at least two.
+    """Return a duration in the largest unit of which it has at least two.
 
     >>> duration(0.04), duration(90), duration(7200), duration(None)
     ('0.0 s', '90 s', '120 min', 'unknown')
@@ -132,7 +133,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return bytes in the largest unit of which they are at least two.
+    """Return a number of bytes in the largest unit of which it has at least two.
 
     >>> size(0), size(2048), size(None)
     ('0 bytes', '2.0 KiB', 'unknown')
@@ -145,19 +146,19 @@ def size(count: int | None) -> str:
     return f"{value:,.1f} {_SIZES[unit]}" if unit else f"{count:,} bytes"
 
 
-def moment(at: datetime | str | None) -> str:
-    """Return a moment in UTC, to the second.
+def moment(time: datetime | str | None) -> str:
+    """Return a moment as text in UTC, to the second; empty for None.
 
     >>> moment("2026-01-31T12:00:00.5+00:00"), moment(None)
     ('2026-01-31 12:00:00 UTC', '')
     """
-    if at is None:
+    if time is None:
         return ""
-    if isinstance(at, str):
-        at = datetime.fromisoformat(at)
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time)
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _ago(at: datetime, now: datetime) -> str:
+def _ago(time: datetime, now: datetime) -> str:
     """Return the time since a moment, as text."""
-    return f"{duration(max((now - at).total_seconds(), 0.0))} ago"
+    return f"{duration(max((now - time).total_seconds(), 0.0))} ago"

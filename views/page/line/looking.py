@@ -1,8 +1,8 @@
-"""Looks at servers, each in a thread of its own: none waits for another, and no page for one.
+"""Questions to servers, each in a thread of its own: none waits for another, and no page for one.
 
-A look is made when somebody asks and the last one is some seconds old. One that gives no answer in
-its time is told so, until it has one: what it found before is not true of now. Why it found nothing
-before goes on being told, since that says more than that it is late again.
+A question is asked again when a page is shown and the last answer is some seconds old. If the
+answer takes too long, the page shows that instead of the last answer, which may no longer be true.
+If the last one was an error, that is still shown, because it says more than a late answer.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from changelog.runtime.edge import one_line
 
 T = TypeVar("T")
 EVERY_S = 5.0
-"""From the end of one look to the begin of the next, at least."""
+"""The least time from an answer to the next question."""
 PATIENCE_S = 15.0
-"""A look has so long to answer."""
+"""How long an answer may take before the page shows that there is none."""
 WAIT_S = 4.0
-"""A page waits so long, at most, for looks that have found nothing yet."""
+"""How long a page waits at most for the first answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
-    """Result of a look at the servers."""
+class LastAnswer(Generic[T]):
+    """The last answer to a question."""
 
-    value: T | None  # what it found; None where it found nothing out
-    why: str = ""  # why it found nothing out, or an empty text
-    age_s: float = 0.0  # how long ago that was
+    value: T | None  # the answer; None if there is none
+    why: str = ""  # the reason why there is none, or an empty text
+    age_s: float = 0.0  # how long ago the answer came
 
 
-class Look(Generic[T]):
-    """One thing that is looked at.
+class Question(Generic[T]):
+    """A question that is asked again and again.
 
-    `ask`: looks; may raise, and may take long. `patience_s`: how long it may take before it counts
-    as unanswered.
+    `ask` returns the answer; it may raise an error, and may take long. `patience_s` is how long it
+    may take before it counts as unanswered.
     """
 
     def __init__(self, ask: Callable[[], T], *, patience_s: float = PATIENCE_S) -> None:
@@ -50,7 +50,7 @@ class Look(Generic[T]):
         self._why = ""
 
     def begin(self, *, at_once: bool = False) -> None:
-        """Begin to look, unless a look is under way or has just ended."""
+        """Ask in the background, unless an answer is awaited or has just come."""
         now = time.monotonic()
         with self._changed:
             is_fresh = self._ended is not None and now - self._ended < EVERY_S
@@ -60,23 +60,23 @@ class Look(Generic[T]):
         threading.Thread(target=self._look, name="look", daemon=True).start()
 
     def wait(self, until: float) -> None:
-        """Wait until it has answered once, or until a time by the monotonic clock."""
+        """Wait for the first answer, or until a time by the monotonic clock."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._ended is not None, max(until - time.monotonic(), 0.0)
             )
 
     @property
-    def seen(self) -> Seen[T]:
-        """Return the state that was seen last."""
+    def answer(self) -> LastAnswer[T]:
+        """Return the last answer, or the reason why there is none."""
         now = time.monotonic()
         with self._changed:
             waited_s = 0.0 if self._begun is None else now - self._begun
             if waited_s > self._patience_s and not self._why:
-                return Seen(None, f"no answer for {waited_s:,.0f} s")
+                return LastAnswer(None, f"no answer for {waited_s:,.0f} s")
             if self._ended is None:
-                return Seen(None, "no answer yet")
-            return Seen(self._value, self._why, now - self._ended)
+                return LastAnswer(None, "no answer yet")
+            return LastAnswer(self._value, self._why, now - self._ended)
 
     def _look(self) -> None:
         value, why = None, ""
@@ -84,7 +84,7 @@ class Look(Generic[T]):
             value = self._ask()
         except ChangelogError as error:
             why = one_line(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the page tells it
+        except Exception as error:  # noqa: BLE001 - the page shows any error
             why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         with self._changed:
             self._value, self._why = value, why
@@ -92,10 +92,10 @@ class Look(Generic[T]):
             self._changed.notify_all()
 
 
-def look_at(looks: Collection[Look[T]], *, wait_s: float = WAIT_S) -> None:
-    """Begin all looks that are due, and wait a little for the first results."""
+def ask_all(questions: Collection[Question[T]], *, wait_s: float = WAIT_S) -> None:
+    """Ask all questions that are due, and wait a little for the first answers."""
     until = time.monotonic() + wait_s
-    for look in looks:
-        look.begin()
-    for look in looks:
-        look.wait(until)
+    for question in questions:
+        question.begin()
+    for question in questions:
+        question.wait(until)

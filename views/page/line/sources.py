@@ -1,9 +1,9 @@
-"""The sources of the page: our own commands, the history, the sinks."""
+"""Collects the state of the line: from our own commands, the history and the sinks."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from views.base.sections import Schedule
 from views.generations.history import GenerationHistory, HistoryRow
 from views.generations.served import served_of
 from views.operate.other_commands import CommandAnswer, ask_one
-from views.page.line.looking import WAIT_S, Look, Seen, look_at
+from views.page.line.looking import WAIT_S, LastAnswer, Question, ask_all
 from views.page.line.standing import (
     DeclaredView,
     LineStanding,
@@ -35,41 +35,43 @@ from views.sinks.base import ForwardSink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The line at one moment."""
+    """The state of the line at one moment."""
 
-    at: datetime  # the moment
-    folder: str  # of the project
-    slot: str  # its name
-    capture: Seen[Mapping[str, Any]]  # result of `changelog status`
-    topics: Seen[Mapping[str, Any]]  # result of `changelog topics`
-    views: tuple[ViewLine, ...]  # how each stands
-    unknown: tuple[LineStanding, ...] = ()  # what could not be found out of the project itself
+    at: datetime
+    folder: str  # the project's folder
+    slot: str  # the replication slot's name
+    capture: LastAnswer[Mapping[str, Any]]  # output of `changelog status`
+    topics: LastAnswer[Mapping[str, Any]]  # output of `changelog topics`
+    views: tuple[ViewLine, ...]
+    unknown: tuple[LineStanding, ...] = ()  # errors of the project's own files
 
     @property
     def seen_at(self) -> datetime:
         """Return the time of the oldest answer that is shown."""
-        ages = [seen.age_s for view in self.views for seen in view.sinks.values()]
+        ages = [answer.age_s for view in self.views for answer in view.sinks.values()]
         return self.at - timedelta(seconds=max(self.capture.age_s, self.topics.age_s, *ages, 0.0))
 
     @property
     def source(self) -> LineStanding:
-        """Return the state of source and slot."""
+        """Return the state of the source and the slot."""
         if self.capture.value is None:
             return LineStanding(Severity.UNKNOWN, self.capture.why, "changelog doctor")
-        away = self.capture.value["unanswered"]
-        if "source" in away:
-            return LineStanding(Severity.UNKNOWN, away["source"], "changelog doctor")
+        unanswered = self.capture.value["unanswered"]
+        if "source" in unanswered:
+            return LineStanding(Severity.UNKNOWN, unanswered["source"], "changelog doctor")
         problems = [
-            problem for problem in self.capture.value["problems"] if problem not in away.values()
+            problem
+            for problem in self.capture.value["problems"]
+            if problem not in unanswered.values()
         ]
         if problems:
             return LineStanding(Severity.PROBLEM, problems[0], "changelog capture")
-        if "log" in away:
-            text = f"capture runs; how far is not known: {away['log']}"
+        if "log" in unanswered:
+            text = f"capture runs; its progress is unknown: {unanswered['log']}"
             return LineStanding(Severity.UNKNOWN, text, "changelog doctor")
-        if "registry" in away:
+        if "registry" in unanswered:
             return LineStanding(
-                Severity.UNKNOWN, f"capture runs; {away['registry']}", "changelog doctor"
+                Severity.UNKNOWN, f"capture runs; {unanswered['registry']}", "changelog doctor"
             )
         return LineStanding(Severity.OK, "capture runs")
 
@@ -86,17 +88,17 @@ class Line:
 
     @property
     def worst(self) -> Severity:
-        """Return the worst of all."""
-        every = [self.source, self.log, *self.unknown, *(view.worst for view in self.views)]
-        return max(standing.level for standing in every)
+        """Return the worst severity on the whole line."""
+        standings = [self.source, self.log, *self.unknown, *(view.worst for view in self.views)]
+        return max(standing.level for standing in standings)
 
 
 def refused_of(topics: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables and topics that cannot be read exactly now, by `changelog topics`.
+    """Return the tables that cannot be read exactly now, and missing topics, with the reason.
 
-    Tables by their names with the reason, and topics that are gone by theirs.
+    `topics` is the output of `changelog topics`.
     """
-    return dict.fromkeys(topics.get("missing", []), "it is gone") | {
+    return dict.fromkeys(topics.get("missing", []), "it does not exist any more") | {
         topic["table"]: "; ".join(topic["reasons"]) or topic["text"]
         for topic in topics["topics"]
         if topic["table"] is not None and topic["verdict"] not in {"exact", "exact-until"}
@@ -104,23 +106,23 @@ def refused_of(topics: Mapping[str, Any]) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Known:
-    """A view's declaration, and the looks at its sinks."""
+class _WatchedView:
+    """A view's declaration, and the questions to its sinks."""
 
     spec: ViewSpec
-    sinks: dict[str, Look[SinkState]] = field(default_factory=dict)
+    sinks: dict[str, Question[SinkState]] = field(default_factory=dict)
 
 
 class ServerAnswers:
-    """Answers of a project's servers, with the age of each."""
+    """Asks the servers of a project, and has their last answers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._capture = Look(lambda: _said(folder, ("status",), "problems"))
-        self._topics = Look(lambda: _said(folder, ("topics",), "topics"))
-        self._history = Look(self._rows)
-        self._kept: tuple[object, Sequence[HistoryRow]] | None = None
-        self._known: dict[str, _Known] = {}
+        self._capture = Question(lambda: _output(folder, ("status",), "problems"))
+        self._topics = Question(lambda: _output(folder, ("topics",), "topics"))
+        self._history = Question(self._rows)
+        self._last_history: tuple[object, Sequence[HistoryRow]] | None = None
+        self._watched: dict[str, _WatchedView] = {}
         self._declares = threading.Lock()
 
     def project(self) -> Project:
@@ -131,18 +133,20 @@ class ServerAnswers:
         return load_project(self.folder, needs=[BROKERS])
 
     def line(self, *, wait_s: float = WAIT_S) -> Line:
-        """Return the line, looked at a few seconds ago at most where servers answer.
+        """Return the state of the line; answers are a few seconds old at most if servers answer.
 
-        `wait_s`: waits so long, at most, for what was never looked at.
+        `wait_s` is how long it waits at most for the first answers.
         """
         unknown: list[LineStanding] = []
         project = self._project(unknown)
         declared = self._declared(project, unknown)
-        sinks = {name: watched.sinks for name, watched in self._known.items()}
-        every: list[Look[Any]] = [self._capture, self._topics, self._history]
-        every += [look for looks in sinks.values() for look in looks.values()]
-        look_at(every, wait_s=wait_s)
-        capture, topics = self._capture.seen, self._topics.seen
+        sinks = {name: watched.sinks for name, watched in self._watched.items()}
+        all_questions: list[Question[Any]] = [self._capture, self._topics, self._history]
+        all_questions += [
+            question for questions in sinks.values() for question in questions.values()
+        ]
+        ask_all(all_questions, wait_s=wait_s)
+        capture, topics = self._capture.answer, self._topics.answer
         now = datetime.now(UTC)
         return Line(
             at=now,
@@ -153,8 +157,10 @@ class ServerAnswers:
             views=tuple(
                 view_line(
                     view,
-                    sinks={name: look.seen for name, look in sinks.get(view.name, {}).items()},
-                    history=self._history.seen,
+                    sinks={
+                        name: question.answer for name, question in sinks.get(view.name, {}).items()
+                    },
+                    history=self._history.answer,
                     log=log_of(capture.value),
                     refused=_refused(view, topics.value),
                     due=_due(project, view.name, now),
@@ -166,15 +172,17 @@ class ServerAnswers:
         )
 
     def rows(self, view: str) -> list[HistoryRow]:
-        """Return the rows of a view's history as they were seen last, oldest first."""
-        return [row for row in self._history.seen.value or () if row.view == view]
+        """Return the rows of a view's history as they were read last, oldest first."""
+        return [row for row in self._history.answer.value or () if row.view == view]
 
-    def again(self) -> None:
-        """Look again at once, after a change made by this page."""
-        every: list[Look[Any]] = [self._history]
-        every += [look for watched in self._known.values() for look in watched.sinks.values()]
-        for pending in every:
-            pending.begin(at_once=True)
+    def ask_again(self) -> None:
+        """Ask for the history and the sinks again at once, after an action of this page."""
+        questions: list[Question[Any]] = [self._history]
+        questions += [
+            question for watched in self._watched.values() for question in watched.sinks.values()
+        ]
+        for question in questions:
+            question.begin(at_once=True)
 
     def _project(self, unknown: list[LineStanding]) -> Project | None:
         try:
@@ -186,9 +194,9 @@ class ServerAnswers:
             return None
 
     def _declared(self, project: Project | None, unknown: list[LineStanding]) -> list[DeclaredView]:
-        """Read the files of the views; the last ones read where that is not possible."""
+        """Read the views' files; without a project return the views that were read last."""
         if project is None:
-            return [_of_spec(watched.spec) for watched in self._known.values()]
+            return [_of_spec(watched.spec) for watched in self._watched.values()]
         try:
             catalog = catalog_of(project)
         except ChangelogError as error:
@@ -200,38 +208,40 @@ class ServerAnswers:
                 try:
                     spec = catalog.load(name)
                 except ChangelogError as error:
-                    self._known.pop(name, None)
-                    declared.append(DeclaredView(name=name, wrong=one_line(error)))
+                    self._watched.pop(name, None)
+                    declared.append(DeclaredView(name=name, error=one_line(error)))
                     continue
-                self._know(spec, project)
+                self._watch(spec, project)
                 declared.append(_of_spec(spec))
-            for name in self._known.keys() - catalog.paths.keys():
-                del self._known[name]
+            for name in self._watched.keys() - catalog.paths.keys():
+                del self._watched[name]
         return declared
 
-    def _know(self, spec: ViewSpec, project: Project) -> None:
-        watched = self._known.get(spec.name)
+    def _watch(self, spec: ViewSpec, project: Project) -> None:
+        watched = self._watched.get(spec.name)
         if watched is None or watched.spec != spec:
-            looks = {name: Look(_asks(spec, project, name)) for name in spec.sinks}
-            self._known[spec.name] = _Known(spec, looks)
+            questions = {name: Question(_question(spec, project, name)) for name in spec.sinks}
+            self._watched[spec.name] = _WatchedView(spec, questions)
 
     def _rows(self) -> Sequence[HistoryRow]:
         """Read the history, if it has new rows."""
         history = GenerationHistory(warehouse_of(self.project()))
         version = history.version()
-        if self._kept is None or self._kept[0] != version:
-            self._kept = (version, history.rows())
-        return self._kept[1]
+        if self._last_history is None or self._last_history[0] != version:
+            self._last_history = (version, history.rows())
+        return self._last_history[1]
 
 
-def _asks(spec: ViewSpec, project: Project, name: str) -> Any:  # noqa: ANN401 - what a look does
+def _question(spec: ViewSpec, project: Project, name: str) -> Callable[[], SinkState]:
+    """Return the function that asks a sink for the generation and LSN that it serves."""
+
     def ask() -> SinkState:
         sink = served_of(spec, project, None).sinks[name]
         number = sink.published()
         position = None
         if number is not None and isinstance(sink, ForwardSink):
             position = sink.position(number)
-        # A view of logs that have no frontier is at no LSN.
+        # A view of other programs' logs has no LSN, because they have no frontiers.
         lsn = position.commit_lsn if position is not None else None
         return SinkState(number, str(lsn) if lsn else None)
 
@@ -252,8 +262,8 @@ def _of_spec(spec: ViewSpec) -> DeclaredView:
     )
 
 
-def _said(folder: Path, words: Sequence[str], member: str) -> Mapping[str, Any]:
-    """Return the output of a command.
+def _output(folder: Path, words: Sequence[str], member: str) -> Mapping[str, Any]:
+    """Return the JSON output of one of our commands.
 
     Raises ChangelogError: its result has no such member.
     """
@@ -267,14 +277,16 @@ def _refused(declared: DeclaredView, topics: Mapping[str, Any] | None) -> dict[s
     """Return the tables of a view that cannot be read exactly now, with the reason."""
     if topics is None:
         return {}
-    refused, there = refused_of(topics), {topic["table"] for topic in topics["topics"]}
+    refused, with_topic = refused_of(topics), {topic["table"] for topic in topics["topics"]}
     if topics.get("missing"):
-        refused |= {table: "it has no topic" for table in declared.tables if table not in there}
+        refused |= {
+            table: "it has no topic" for table in declared.tables if table not in with_topic
+        }
     return {table: refused[table] for table in declared.tables if table in refused}
 
 
 def _due(project: Project | None, view: str, now: datetime) -> datetime | None:
-    """Return when a schedule rebuilds a view next, or None if none does."""
+    """Return the time at which a schedule rebuilds a view next, or None if none does."""
     if project is None or not project.section(Schedule).root:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Avro schemas as a sink reads them: columns' own names, their types in SQL, Debezium's types.
+"""Avro schemas for sinks: the columns' names and SQL types, and Debezium's types.
 
-Debezium's converters say what a number means (days, microseconds, a numeric of any scale) by names
-that Avro does not know. They are put into Avro's words before values are read.
+Debezium's converters say by names that Avro does not know whether a number means days, microseconds
+or a numeric of any scale. They are translated to Avro's logical types before values are read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ROW_FIELDS = ("after", "before")
 
 
 def prepared(raw: Any) -> Any:  # noqa: ANN401 - an Avro schema is JSON
-    """Return a schema with the columns' own names and with Avro's words for Debezium's types."""
+    """Return a schema with the columns' original names, and logical types for Debezium's types."""
     match raw:
         case list():
             return [prepared(branch) for branch in raw]
@@ -94,10 +94,10 @@ def _meaning(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def columns_of(raw: Any) -> dict[str, str]:  # noqa: ANN401 - an Avro schema is JSON
-    """Return the type in SQL of each column of a row, or of the row in an envelope.
+    """Return the SQL type of each column of a row, or of the row in an envelope.
 
-    A type of our own log is PostgreSQL's own; its user's types are text where the target lacks
-    them.
+    Schemas of our own log have PostgreSQL's type; types of users become text if the target does not
+    have them.
 
     >>> columns_of({"type": "record", "name": "t", "fields": [{"name": "a", "type": "int"}]})
     {'a': 'integer'}
@@ -139,7 +139,7 @@ def _row_of(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 
 def _resolved(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the first type that is not null; a name means what it was given to."""
+    """Return the first type of a union that is not null, with names replaced by their types."""
     if isinstance(raw, list):
         raw = next((branch for branch in raw if branch != "null"), "null")
     if isinstance(raw, dict) and isinstance(raw.get("type"), dict | list):
@@ -148,9 +148,9 @@ def _resolved(raw: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 
 def _type_of_field(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
-    own = field.get("pg_type")
-    if isinstance(own, str) and _PG_TYPE.fullmatch(own):
-        return own
+    pg_type = field.get("pg_type")
+    if isinstance(pg_type, str) and _PG_TYPE.fullmatch(pg_type):
+        return pg_type
     return _sql_type(field["type"], named)
 
 
@@ -158,8 +158,8 @@ def _sql_type(raw: Any, named: Mapping[str, Any]) -> str:  # noqa: ANN401
     plain_type = _resolved(raw, named)
     if not isinstance(plain_type, dict):
         return _SIMPLE.get(plain_type, "text")
-    means = {**plain_type, **_meaning(plain_type)}
-    plain, logical = str(plain_type["type"]), means.get("logicalType")
+    with_logical = {**plain_type, **_meaning(plain_type)}
+    plain, logical = str(plain_type["type"]), with_logical.get("logicalType")
     if plain == "array":
         return f"{_sql_type(plain_type['items'], named)}[]"
     if plain_type.get("connect.type") in _SMALL:
@@ -174,4 +174,4 @@ def _sql_type(raw: Any, named: Mapping[str, Any]) -> str:  # noqa: ANN401
     )
 
 
-Schema = Callable[[int], tuple[str, str]]  # gives kind and text of the schema of an id
+Schema = Callable[[int], tuple[str, str]]  # returns the kind and text of the schema with an id

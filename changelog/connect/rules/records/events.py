@@ -1,6 +1,6 @@
-"""Operations on rows from records: plain, change envelopes, Debezium's, flat ones, tombstones.
+"""Turns records into operations on rows: plain rows, change envelopes, flat changes, tombstones.
 
-Numbers keep their digits: Python's floats never see them. PostgreSQL reads the values by the types
+Numbers keep their digits: they never become Python floats. PostgreSQL reads the values by the types
 of the columns. A value that Debezium's source did not send is left out of its row.
 """
 
@@ -32,44 +32,44 @@ _NESTED: tuple[Any, ...] = (
     [*map(date_text, _RAW)],
     {PLACEHOLDER: PLACEHOLDER},
 )
-"""What Debezium writes for a value that it did not get, by the column's type (decision 0037)."""
+"""Placeholders that Debezium writes for a value that it did not get, by type (decision 0037)."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertRow:
-    """The operation that appends a row."""
+    """Append a row."""
 
     row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class UpsertRow:
-    """Write a row by its key, whose columns are in it."""
+    """Write a row by its key; the row has the key's columns."""
 
     row: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRow:
-    """Delete the row with a key, by column."""
+    """Delete the row with a key."""
 
     key: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """Give the row of a key another key and new values; the columns that are left out stay."""
+class MoveRow:
+    """Change the key and values of a row; columns that are left out keep their values."""
 
     key: Mapping[str, Any]
     row: Mapping[str, Any]
 
 
-Operation = InsertRow | UpsertRow | DeleteRow | Move
+Operation = InsertRow | UpsertRow | DeleteRow | MoveRow
 
 
 @lru_cache(maxsize=1000)
 def _names(fields: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the fields that are written, None for all."""
+    """Return the fields that are written, or None if all are."""
     if columns:
         return tuple(name for name in columns if name in fields)
     marked = any(name.startswith(_MARK) for name in fields)
@@ -87,16 +87,16 @@ class Events:
         self._has_key = settings.pk_mode is not PkMode.NONE
 
     def operations(self, key: bytes | None, value: bytes | None) -> list[Operation]:
-        """Return the changes that a record asks for, in order; none if the settings leave it out.
+        """Return the operations that a record asks for; none if the settings leave it out.
 
-        Raises BadRecordError: it has no row, no key, or asks for what the settings do not allow;
-        LogError: the registry refuses, or does not answer.
+        Raises BadRecordError: the record has no row or no key, or the settings do not allow its
+        operation; LogError: the registry refuses, or does not answer.
         """
         decoded = None if value is None else self._reading.read(value, "value")
         if decoded is None:
             return self._deleted(lambda: self._key_of_record(key))
         if not isinstance(decoded, dict):
-            raise BadRecordError("the value is no object")
+            raise BadRecordError("the value is not an object")
         if "op" in decoded and ("after" in decoded or "before" in decoded):
             return self._change(key, decoded)
         if _DELETED in decoded and str(decoded[_DELETED]).lower() == "true":
@@ -106,7 +106,7 @@ class Events:
     def _change(self, key: bytes | None, decoded: dict[str, Any]) -> list[Operation]:
         op, before, after = decoded["op"], decoded.get("before"), decoded.get("after")
         if op not in _OPS:
-            raise BadRecordError("the envelope's op is none of c, r, u and d")
+            raise BadRecordError("the envelope's op is not c, r, u or d")
         if op == "d":
             return self._deleted(lambda: self._key(key, before))
         if not isinstance(after, dict):
@@ -117,12 +117,12 @@ class Events:
         if op == "u" and isinstance(before, dict):
             names = self._keys or tuple(self._key_of_record(key))
             old = {name: before[name] for name in names if before.get(name) is not None}
-            # A record's own key may be the old one or the new one: after has the new one.
+            # The record's key may be the old one or the new one; `after` has the new one.
             new = {name: after.get(name, row.row[name]) for name in names}
             if len(old) == len(names) and old != new:
                 if self._settings.mode is WriteMode.UPDATE:
                     raise BadRecordError("an update of the key needs writeMode upsert")
-                return [Move(old, {**row.row, **new})]
+                return [MoveRow(old, {**row.row, **new})]
         return [row]
 
     def _deleted(self, key: Callable[[], dict[str, Any]]) -> list[Operation]:
@@ -138,50 +138,50 @@ class Events:
         row = decoded if names is None else {name: decoded[name] for name in names}
         if any(map(_is_unsent, row.values())):
             row = self._without_unsent(row, keyed=keyed)
-        if self._in_value:  # whose columns are in the row
+        if self._in_value:
             for name in self._keys:
                 if row.get(name) is None:
                     raise _keyless("value", name)
         elif self._in_key:
             row = {**row, **self._key_of_record(key)}
         if not row:
-            raise BadRecordError("the value has no field of a column")
+            raise BadRecordError("the value has no field that is written to a column")
         return UpsertRow(row) if keyed else InsertRow(row)
 
     def _without_unsent(self, row: dict[str, Any], *, keyed: bool) -> dict[str, Any]:
         if not keyed:
-            raise BadRecordError("it lacks a value that its source did not send")
+            raise BadRecordError("the record lacks a value that Debezium's source did not send")
         return {name: value for name, value in row.items() if not _is_unsent(value)}
 
     def _key(self, key: bytes | None, decoded: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
         if self._in_key:
             return self._key_of_record(key)
         if not isinstance(decoded, dict):
-            raise BadRecordError("there is no row in before that has the key")
+            raise BadRecordError("the envelope has no row in before, which would have the key")
         return self._picked(decoded, "value")
 
     def _key_of_record(self, key: bytes | None) -> dict[str, Any]:
         if key is None:
             raise BadRecordError(
                 "the record has no key"
-                + ("" if self._keys else ": pk.fields names the columns of the value that make it")
+                + ("" if self._keys else ": set pk.fields to columns of the value to use them")
             )
         try:
             decoded = self._reading.read(key, "key")
-        except BadRecordError:  # a key of text, as the StringConverter writes it
+        except BadRecordError:  # the StringConverter writes a key as plain text
             if len(self._keys) != 1 or key[:1] == b"\0":
                 raise
             try:
                 decoded = key.decode()
             except UnicodeDecodeError:
-                raise BadRecordError("the key is no text") from None
+                raise BadRecordError("the key is not text") from None
         if len(self._keys) == 1 and not isinstance(decoded, dict):
             decoded = {self._keys[0]: decoded}
         return self._picked(decoded, "key")
 
     def _picked(self, decoded: Any, part: str) -> dict[str, Any]:  # noqa: ANN401
         if not isinstance(decoded, dict) or not decoded:
-            raise BadRecordError(f"the {part} is no object with the fields of pk.fields")
+            raise BadRecordError(f"the {part} is not an object with the fields of pk.fields")
         names = self._keys or tuple(decoded)
         for name in names:
             if decoded.get(name) is None:

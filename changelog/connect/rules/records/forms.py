@@ -1,7 +1,7 @@
-"""Values as PostgreSQL takes them for columns: in JSON, or as lines of COPY where that is the same.
+"""Writes values for PostgreSQL's columns, as JSON or as lines of COPY where both mean the same.
 
-Both end in the input function of the column's type. What COPY has no form for, such as an object
-for a composite type, goes as JSON.
+Both end in the input function of the column's type. Values that COPY cannot carry, such as an
+object for a composite type, go as JSON.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class NoLineError(Exception):
 
 
 def document(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]], table: str) -> str:
-    """Return rows as `json_populate_recordset` reads them for a table.
+    """Return rows as JSON for `json_populate_recordset`.
 
-    Raises BadRecordError: there is no such column, or a value may mean several things there.
+    Raises BadRecordError: the table has no column for a field, or a value is ambiguous there.
     """
     objects = [
         {name: fitting(_kind(types, name, table), name, value) for name, value in row.items()}
@@ -55,9 +55,9 @@ def _kind(types: Mapping[str, str], name: str, table: str) -> str:
 
 
 def fitting(kind: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a value as PostgreSQL's reader of JSON takes it for a column.
+    """Return a value in the form that PostgreSQL's JSON functions take for a column.
 
-    Raises BadRecordError: the value may mean several things there.
+    Raises BadRecordError: the value is ambiguous for the column's type.
     """
     if isinstance(value, list) and kind.endswith("[]"):
         element = kind.removesuffix("[]")
@@ -65,10 +65,8 @@ def fitting(kind: str, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
     if kind in _JSON and isinstance(value, str) and not isinstance(value, WrittenNumber):
         check_json(value, name)
         if _is_json_null(value):
-            raise BadRecordError(
-                f"the field {name} is JSON's null, which this way of writing makes a NULL"
-            )
-        return WrittenNumber(value)  # JSON as text, which goes as it is
+            raise BadRecordError(f"the field {name} is JSON's null, which would be written as NULL")
+        return WrittenNumber(value)  # the text is JSON, and is put into the document unchanged
     if kind == "bytea" and isinstance(value, str):
         return _hex(name, value)
     if kind.startswith(_MOMENTS) and isinstance(value, (int, WrittenNumber)):
@@ -87,12 +85,13 @@ def _hex(name: str, value: str) -> str:
 
 def _no_moment(kind: str, name: str) -> BadRecordError:
     return BadRecordError(
-        f"the field {name} is a number, its column a {kind}: ISO 8601 texts have one meaning"
+        f"the field {name} is a number and its column a {kind}, for which only ISO 8601 texts are "
+        "unambiguous"
     )
 
 
 def needs_lines(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether rows have a value that lines of COPY alone can carry: JSON's null."""
+    """Return whether rows have a value that only COPY can carry: JSON's null."""
     names = [name for name, kind in types.items() if kind in _JSON]
     return any(_is_json_null(row.get(name)) for row in rows for name in names)
 
@@ -104,9 +103,9 @@ def _is_json_null(value: object) -> bool:
 def lines(
     types: Mapping[str, str], names: Sequence[str], rows: Sequence[Mapping[str, Any]], table: str
 ) -> bytes | None:
-    """Return rows as lines of COPY, or None if a value has no form there.
+    """Return rows as lines of COPY, or None if COPY cannot carry a value.
 
-    Raises BadRecordError: there is no such column, or a value may mean several things there.
+    Raises BadRecordError: the table has no column for a field, or a value is ambiguous there.
     """
     columns = []
     try:
@@ -118,16 +117,16 @@ def lines(
     except NoLineError:
         return None
     except UnicodeEncodeError:
-        raise BadRecordError("a text is no Unicode") from None
+        raise BadRecordError("a text is not valid Unicode") from None
 
 
 def _column(kind: str, name: str, values: list[Any]) -> list[str]:
-    """Return the fields of a column; a kind of value that it has alone is written at once."""
-    sorts = set(map(type, values))
+    """Return the fields of a column; values of a single simple type are written faster."""
+    types = set(map(type, values))
     is_moment = kind.startswith(_MOMENTS)
-    if sorts == {str} and kind != "bytea":
+    if types == {str} and kind != "bytea":
         return values if not _SPECIAL.search("".join(values)) else [*map(_escaped, values)]
-    if not is_moment and sorts <= {int, float} and sorts:
+    if not is_moment and types <= {int, float} and types:
         return [*map(str, values)]
     return [_field(kind, name, value) for value in values]
 
@@ -181,7 +180,7 @@ def _escaped(text: str) -> str:
 
 
 def same(kind: str, value: Any) -> object:  # noqa: ANN401 - any JSON
-    """Return a value that is equal for equal keys, or None if only PostgreSQL can tell."""
+    """Return a value that is equal for equal keys, or None if only PostgreSQL can compare them."""
     if type(value) is int and kind in _WHOLE:
         return value
     if isinstance(value, (bool, list, dict)):

@@ -1,7 +1,7 @@
-"""Keys and values of records to plain values: JSON, or Avro under a registry's schemas.
+"""Decodes keys and values of records: JSON, or Avro with the schemas of a registry.
 
-What a value is, its converter says; without one, bytes that begin as a framed record are one, since
-no JSON begins with a zero.
+The converter says which of the two they are. Without one, bytes that begin like a framed record are
+Avro, because no JSON begins with a zero byte.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _CONNECT = "org.apache.kafka.connect.data."
 
 
 def described(schema: Any, value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return a value in which numbers of time are ISO 8601, and decimals and bits are texts.
+    """Return a value with times as ISO 8601, and decimals and bits as texts, by its schema.
 
-    Raises CorruptRecordError: a value has no such form; ValueError, TypeError, KeyError,
+    Raises CorruptRecordError: a value cannot be written so; ValueError, TypeError, KeyError,
     AttributeError: it does not fit its schema.
     """
     if value is None or not schema:
@@ -65,27 +65,27 @@ _TYPES: Mapping[Any, tuple[str, str]] = {
 }
 
 
-_SAFE_DIGITS = 18  # orjson writes 64-bit integers and no longer ones
+_SAFE_DIGITS = 18  # orjson writes integers of at most 64 bits
 _AVRO, _MAGIC = "AvroConverter", b"\0"
 
 
 class BadRecordError(Exception):
-    """A record cannot be written as asked; the message says why and quotes no value."""
+    """A record cannot be decoded or written; the message has the reason, but no values."""
 
 
 class WrittenNumber(str):
-    """A number as it is written."""
+    """A number with all its digits, as its text."""
 
     __slots__ = ()
 
 
 class RecordReading:
-    """Reads the records of a sink."""
+    """Decodes the records of a sink."""
 
     def __init__(self, *, key_form: str, value_form: str, schema: Schema | None) -> None:
-        """Take the converters' names, empty for what a record looks like.
+        """Take the converters' names, empty to recognise the form of each record.
 
-        `schema` gives the schema of an id of the registry; None where there is no registry.
+        `schema` returns the schema of an id of the registry; None if there is no registry.
         """
         self._forms = {"key": key_form, "value": value_form}
         self._schema = schema
@@ -94,28 +94,29 @@ class RecordReading:
         self._shapes: dict[tuple[bytes, bytes], tuple[Mapping[str, str], tuple[str, ...]]] = {}
 
     def read(self, raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return a key or a value in types of JSON.
+        """Return a key or value in the types of JSON.
 
-        Raises BadRecordError: it does not read; LogError: the registry refuses, or does not answer.
+        Raises BadRecordError: it cannot be decoded; LogError: the registry refuses, or does not
+        answer.
         """
         form = self._forms[part]
         if form == _AVRO or (not form and is_framed(raw)):
             if self._framed is None:
                 raise BadRecordError(
-                    f"the {part} is framed as a registry's, and no registry is set"
+                    f"the {part} begins like a record of a schema registry, and none is set"
                 )
             try:
                 return self._framed(raw)
             except CorruptRecordError as error:
-                raise BadRecordError(f"the {part} does not decode: {error}") from None
+                raise BadRecordError(f"the {part} cannot be decoded: {error}") from None
         return _payload(parse_json(raw, part), part)
 
     def shape(
         self, key: bytes | None, value: bytes | None
     ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-        """Return the columns that the schemas of a record's key and value describe.
+        """Return the SQL types of a record's columns by name, and the names of its key's columns.
 
-        That are the types in SQL of all columns, by column, and the names of the key's.
+        They are from the schemas of its key and value; empty without schemas.
         """
         both = self._frame(key, "key"), self._frame(value, "value")
         shape = self._shapes.get(both)
@@ -138,31 +139,31 @@ class RecordReading:
 
 
 def is_framed(raw: bytes) -> bool:
-    """Tell whether bytes look like a record of a registry's schema."""
+    """Return whether bytes look like a record with a schema id of a registry."""
     return raw[:1] == _MAGIC and len(raw) >= FRAME_BYTES
 
 
 def parse_json(raw: bytes, part: str) -> Any:  # noqa: ANN401 - any JSON
-    """Read JSON; numbers beyond 64 bits or with a fraction are `WrittenNumber`.
+    """Parse JSON; numbers with a fraction or more than 64 bits become `WrittenNumber`.
 
-    Raises BadRecordError: it is no JSON.
+    Raises BadRecordError: it is not JSON.
     """
     try:
         return _DECODER.decode(raw.decode())
     except (ValueError, RecursionError):
-        raise BadRecordError(f"the {part} is no JSON") from None
+        raise BadRecordError(f"the {part} is not JSON") from None
 
 
 def check_json(text: str, name: str) -> None:
-    """Check that a text is JSON as PostgreSQL's type has it: a name may come twice.
+    """Check that a text is JSON for PostgreSQL, which allows an object to have a name twice.
 
-    Raises BadRecordError: it is none.
+    Raises BadRecordError: it is not.
     """
     try:
-        text.encode()  # half of a surrogate pair is no text
+        text.encode()  # raises an error for half of a surrogate pair
         _CHECKER.decode(text)
     except (ValueError, RecursionError):
-        raise BadRecordError(f"the text for {name} is no JSON") from None
+        raise BadRecordError(f"the text for {name} is not JSON") from None
 
 
 def _no_number(text: str) -> NoReturn:
@@ -182,29 +183,29 @@ _DECODER = json.JSONDecoder(
     parse_constant=_no_number,
     object_pairs_hook=_object,
 )
-"""Made once: `json.loads` makes one for each text."""
+"""Made once, because `json.loads` with options makes a decoder for each text."""
 _CHECKER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_number)
 
 
 def _payload(decoded: Any, part: str) -> Any:  # noqa: ANN401 - any JSON
-    """Return the payload of the JSON converter's pair of schema and payload."""
+    """Return the payload if a value is the JSON converter's pair of schema and payload."""
     if not isinstance(decoded, dict) or decoded.keys() != {"schema", "payload"}:
         return decoded
     try:
         return described(decoded["schema"], decoded["payload"])
     except (CorruptRecordError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BadRecordError(f"the {part} does not fit the schema beside it") from None
+        raise BadRecordError(f"the payload of the {part} does not fit its schema") from None
 
 
 def json_of(value: object) -> bytes:
-    """Return JSON with the digits that were read.
+    """Return a value as JSON, with numbers in the digits that were read.
 
-    Raises BadRecordError: a text is no Unicode: half of a surrogate pair.
+    Raises BadRecordError: a text has half of a surrogate pair, or the value nests too deeply.
     """
     try:
         return orjson.dumps(value, default=_digits, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
     except TypeError:
-        raise BadRecordError("a text is no Unicode, or the value nests too deeply") from None
+        raise BadRecordError("a text is not valid Unicode, or the value nests too deeply") from None
 
 
 def _digits(value: object) -> orjson.Fragment:
@@ -213,4 +214,4 @@ def _digits(value: object) -> orjson.Fragment:
     raise TypeError
 
 
-JSON = RecordReading(key_form="", value_form="", schema=None)  # reads JSON alone
+JSON = RecordReading(key_form="", value_form="", schema=None)  # reads only JSON

@@ -200,7 +200,7 @@ def test_a_client_that_hangs_up_is_told_in_a_line(url, caplog):
     with caplog.at_level("INFO", "changelog"):
         with closing(connected(url)) as one:
             one.sendall(POST + b"Content-Length: 100\r\n\r\n{")
-        wait_until(lambda: "hung up" in caplog.text, 30, "it is noticed")
+        wait_until(lambda: "closed its connection" in caplog.text, 30, "it is noticed")
     assert "Traceback" not in caplog.text
 
 

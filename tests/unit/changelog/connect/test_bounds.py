@@ -203,7 +203,7 @@ def fail():
 
 
 def test_health_tells_of_a_thread_that_fails_ends_or_stands_still(monkeypatch):
-    beats = Pulse("what looks after the tasks")
+    beats = Pulse("the thread that looks after the tasks")
     answers = WorkerAnswers(None, worker="w", cluster_id="c", pulses=lambda: [beats])  # type: ignore[arg-type]
     asked = ApiRequest({}, [], None)
     assert answers.health(asked).code == 200
@@ -235,7 +235,7 @@ def test_one_row_at_a_time_is_looked_up(monkeypatch, tmp_path):
     first = threading.Thread(target=origin_module.origin, args=(tmp_path, "v", "1"))
     first.start()
     assert begun.wait(10)
-    assert "ask again" in origin_module.origin(tmp_path, "v", "2")
+    assert "try again" in origin_module.origin(tmp_path, "v", "2")
     go_on.set()
     first.join()
     assert origin_module.origin(tmp_path, "v", "2") == "said"

@@ -8,7 +8,7 @@ import pytest
 from changelog.connect.jobs import children
 from changelog.connect.jobs import rebuild as rebuild_module
 from changelog.connect.jobs.children import ChildError, ExitResult, run_child
-from changelog.connect.jobs.rebuild import Telling, run_rebuild
+from changelog.connect.jobs.rebuild import RunCallbacks, run_rebuild
 from changelog.connect.rules.kinds import problems
 from changelog.connect.rules.rebuilds import parse_rebuild
 
@@ -64,7 +64,7 @@ class Told:
             if len(self.results) == 2:
                 self.stop.set()
 
-        telling = Telling(
+        telling = RunCallbacks(
             run="r-0", last=last, started=lambda: None, waits=lambda _: None, ended=ended
         )
         run_rebuild(self.root, parse_rebuild(config), self.stop, telling)

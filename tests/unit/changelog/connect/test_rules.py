@@ -8,7 +8,7 @@ import pytest
 
 from changelog.connect.rules.keys import MASK
 from changelog.connect.rules.kinds import class_of, masked, problems, unmasked, validation
-from changelog.connect.rules.records.events import DeleteRow, Events, InsertRow, Move, UpsertRow
+from changelog.connect.rules.records.events import DeleteRow, Events, InsertRow, MoveRow, UpsertRow
 from changelog.connect.rules.records.reading import (
     BadRecordError,
     WrittenNumber,
@@ -123,16 +123,16 @@ def test_what_is_otherwise_here_is_refused(key, value):
     ("key", "instead"),
     [
         ("transforms.route.type", "target.tablename"),
-        ("topics.regex", "topics names each topic"),
+        ("topics.regex", "list each topic in topics"),
         ("connector.host", "connection.url"),
-        ("target.schema", "target.tablename holds the schema"),
+        ("target.schema", "the schema into target.tablename"),
         ("fields.include.list", "col.names"),
         ("consumer.override.max.poll.records", "auto.offset.reset"),
     ],
 )
 def test_a_key_of_another_sink_is_refused_with_what_to_write(key, instead):
     (said,) = problems({**LEAST, key: "x"})[key]
-    assert said.startswith(f"{key} is no key of this sink: ")
+    assert said.startswith(f"{key} is not a key of this sink: ")
     assert instead in said
 
 
@@ -190,7 +190,7 @@ def test_secrets_are_masked_and_a_mask_means_the_kept_one():
     assert masked(kept)["connection.password"] == MASK
     assert masked({"connection.url": "postgresql://u:pw@db/app"})["connection.url"] == MASK
     assert unmasked(masked(kept), kept) == kept
-    with pytest.raises(ConfigurationError, match="none is kept"):
+    with pytest.raises(ConfigurationError, match="no value is stored"):
         unmasked(masked(kept), LEAST)
     # Else a client could have the password sent to a server of its own.
     with pytest.raises(ConfigurationError, match=r"connection\.url changes"):
@@ -251,7 +251,7 @@ def test_a_value_means_what_the_schema_beside_it_says(kind, name, value, paramet
     [("int64", MICRO, "x"), ("bytes", DECIMAL, "ANc="), ("bytes", "io.debezium.data.Bits", "?")],
 )
 def test_a_value_that_does_not_fit_the_schema_beside_it_is_bad(kind, name, value):
-    with pytest.raises(BadRecordError, match="does not fit the schema"):
+    with pytest.raises(BadRecordError, match="does not fit its schema"):
         asked(_described(kind, name, value))
 
 
@@ -308,7 +308,7 @@ def test_appending_with_a_key_changes_and_deletes_by_it():
         DeleteRow({"id": 1})
     ]
     assert asked(None, key) == [DeleteRow({"id": 1})]
-    with pytest.raises(BadRecordError, match=r"pk\.fields names the columns"):
+    with pytest.raises(BadRecordError, match=r"set pk\.fields to columns"):
         asked(b'{"id": 1}')
 
 
@@ -318,7 +318,7 @@ def test_a_key_that_moves_is_told_by_before_and_after_whatever_the_record_s_key(
     events = Events(parse_settings({**ADB, **keys}))
     moved = b'{"before": {"id": 1}, "after": {"id": 9, "a": 3}, "op": "u"}'
     (move,) = events.operations(of_record, moved)
-    assert isinstance(move, Move)
+    assert isinstance(move, MoveRow)
     assert json_of(move.key) == b'{"id":1}'
     assert json_of(move.row) == b'{"id":9,"a":3}'
     same = b'{"before": {"id": 1}, "after": {"id": 1, "a": 3}, "op": "u"}'

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from changelog.connect import task
 from changelog.connect.rules.settings import parse_settings
-from changelog.connect.task import TaskShare, _check_there, _partitions, _places
+from changelog.connect.task import TaskShare, _check_exists, _partitions, _places
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.kafka.cluster import OffsetBounds
@@ -58,9 +58,9 @@ def test_a_topic_that_has_no_leader_yet_is_waited_for_as_a_server_is():
 def test_one_that_is_gone_with_places_in_it_is_an_error():
     settings = parse_settings(SINK)
     target: Any = Places({("a", 1): 5})
-    _check_there(target, settings, ["b"])
-    with pytest.raises(LogError, match='no topic "a" any more'):
-        _check_there(target, settings, ["b", "a"])
+    _check_exists(target, settings, ["b"])
+    with pytest.raises(LogError, match='topic "a" no longer exists'):
+        _check_exists(target, settings, ["b", "a"])
 
 
 @pytest.mark.parametrize(("reset", "known"), [("latest", 9), ("earliest", 3)])

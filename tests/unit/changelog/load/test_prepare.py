@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError
-from changelog.load.prepare import Wishes, prepare
+from changelog.load.prepare import RowOptions, prepare
 
 
-def prepared(**wishes):
-    return prepare(Wishes(topics=["t"], table="t", **wishes), "postgresql://", "n", lambda _: None)
+def prepared(**options):
+    return prepare(
+        RowOptions(topics=["t"], table="t", **options), "postgresql://", "n", lambda _: None
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,10 +27,10 @@ def prepared(**wishes):
     ],
 )
 def test_types_that_do_not_parse_are_refused_whole(types):
-    with pytest.raises(ConfigurationError, match="is no map of types"):
+    with pytest.raises(ConfigurationError, match="is not a list of columns and types"):
         prepared(types=types, create=True)
 
 
 def test_types_without_a_table_to_make_are_refused():
-    with pytest.raises(ConfigurationError, match="--create is not given"):
+    with pytest.raises(ConfigurationError, match="--types only works with --create"):
         prepared(types="id=int")

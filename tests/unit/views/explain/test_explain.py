@@ -18,7 +18,7 @@ from replay.base.config import ReplaySettings
 from replay.cut.cut import Cut
 from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import INTEGER, TEXT, decimal_type
-from views.explain.explain import NoSuchRowError, _is_key, _Work, key_of, parse_key
+from views.explain.explain import NoSuchRowError, _is_key, _Tracing, key_of, parse_key
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.plan import Plan
 from views.verify.log.states import Folded
@@ -77,7 +77,7 @@ def explanation(sql: str, key: str):
     )
     with duckdb.connect() as database:
         database.execute(SETUP)
-        work = _Work(database, spec, parse_key(spec, key), Plan(cut.record, cut))
+        work = _Tracing(database, spec, parse_key(spec, key), Plan(cut.record, cut))
         for table, base, raw, own, kinds in (
             (CUSTOMERS, "c", "rc", ("customer_id",), {"customer_id": INTEGER, "name": TEXT}),
             (
@@ -126,7 +126,7 @@ FUNCTION_OF_ROWS = "-- key: customer_id\nSELECT max(customer_id) AS customer_id 
 
 @pytest.mark.parametrize("sql", [TOTALS, NESTED, UNTRACED, FUNCTION_OF_ROWS])
 def test_a_key_that_the_view_lacks_is_an_error(sql):
-    with pytest.raises(NoSuchRowError, match="has no row of the key customer_id = 404"):
+    with pytest.raises(NoSuchRowError, match="has no row with the key customer_id = 404"):
         explanation(sql, "404")
 
 
@@ -177,7 +177,7 @@ def test_what_is_not_traced_names_its_tables_and_columns():
 def test_a_key_is_read_as_text_or_json(key, text, wanted):
     spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\nSELECT a, b FROM orders")
     if wanted is None:
-        with pytest.raises(ViewError, match="is no key"):
+        with pytest.raises(ViewError, match="is not a key"):
             parse_key(spec, text)
     else:
         assert parse_key(spec, text) == wanted
@@ -203,7 +203,7 @@ def test_a_key_is_read_as_text_or_json(key, text, wanted):
 def test_a_key_in_python_is_a_value_a_tuple_or_a_mapping(key, value, wanted):
     spec = parse_sql_view("v", Path("v.sql"), f"-- key: {key}\nSELECT a, b FROM orders")
     if wanted is None:
-        with pytest.raises(ViewError, match=r'is no key of view "v" .* its key is a'):
+        with pytest.raises(ViewError, match=r'is not a key of view "v" .* its key is a'):
             key_of(spec, value)
     else:
         assert key_of(spec, value) == wanted

@@ -15,10 +15,10 @@ from changelog.contract.base.errors import UnavailableLogError
 from tests.support.memory_sessions import MemorySessions
 from views.page import answers as answers_module
 from views.page.access import COOKIE, Access
-from views.page.actions import Action, ActionPlan, Done
+from views.page.actions import Action, ActionPlan, ActionResult
 from views.page.answers import PageAnswers
 from views.page.line.cells import cells
-from views.page.line.looking import Seen
+from views.page.line.looking import LastAnswer
 from views.page.line.sources import Line
 from views.page.line.standing import (
     DeclaredView,
@@ -65,8 +65,8 @@ class AsgiClient:
 def made_line():
     view = view_line(
         DeclaredView(name="totals", sinks=("cache",), key=("id",), description=SCRIPT),
-        sinks={"cache": Seen(SinkState(2))},
-        history=Seen([]),
+        sinks={"cache": LastAnswer(SinkState(2))},
+        history=LastAnswer([]),
         log=LogProgress(),
         refused={},
         due=None,
@@ -76,8 +76,8 @@ def made_line():
         at=NOW,
         folder=SCRIPT,
         slot=SCRIPT,
-        capture=Seen(None, SCRIPT),
-        topics=Seen(None, SCRIPT),
+        capture=LastAnswer(None, SCRIPT),
+        topics=LastAnswer(None, SCRIPT),
         views=(view,),
         unknown=(LineStanding(Severity.UNKNOWN, SCRIPT, SCRIPT),),
     )
@@ -105,7 +105,7 @@ def client(monkeypatch, tmp_path, asked, sessions):
 
     def act(folder, action, project, view, confirmed):
         asked.append((view, confirmed.serving, confirmed.to))
-        return Done(True, SCRIPT)
+        return ActionResult(True, SCRIPT)
 
     monkeypatch.setattr(answers_module, "act", act)
 
@@ -113,7 +113,7 @@ def client(monkeypatch, tmp_path, asked, sessions):
         access = Access.of(Admission(token.encode()), is_tls=False, sessions=sessions)
         found = PageAnswers(tmp_path, access)
         found._sources = SimpleNamespace(  # type: ignore[assignment]
-            line=lambda **_: made_line(), rows=lambda _: [], project=lambda: None, again=list
+            line=lambda **_: made_line(), rows=lambda _: [], project=lambda: None, ask_again=list
         )
         return AsgiClient(found.app(), headers)
 
@@ -158,8 +158,8 @@ def test_a_cookie_of_another_token_or_one_that_was_changed_is_none(client) -> No
     cookie = client(TOKEN).post("/page/sign-in", data={"token": TOKEN}).cookies[COOKIE]
     seen = client().get("/page").cookies[COOKIE]
     kind, end, *rest = cookie.split(".")
-    wrong = [".".join([kind, str(int(end) + 1), *rest]), seen, seen.replace("seen", "signed")]
-    for each in [*wrong, "signed.9999999999.x.y", "", "....", "signed.a.b.c"]:
+    error = [".".join([kind, str(int(end) + 1), *rest]), seen, seen.replace("seen", "signed")]
+    for each in [*error, "signed.9999999999.x.y", "", "....", "signed.a.b.c"]:
         found = client(TOKEN, cookie=f"{COOKIE}={each}").get("/page")
         assert found.status_code == 303, each
     assert client(TOKEN + "x", cookie=f"{COOKIE}={cookie}").get("/page").status_code == 303
@@ -199,7 +199,7 @@ def test_texts_stay_texts_and_every_answer_says_what_may_run(client, path) -> No
 
 def test_every_cell_that_may_change_is_on_the_page(client, monkeypatch) -> None:
     """Also the command that mends, of what is well when the page is loaded."""
-    well = replace(made_line(), topics=Seen({"topics": [], "missing": []}))
+    well = replace(made_line(), topics=LastAnswer({"topics": [], "missing": []}))
     monkeypatch.setattr(f"{__name__}.made_line", lambda: well)
     assert well.log.mend == ""
     found = set(re.findall('data-live="([^"]+)"', client().get("/page").text))

@@ -6,20 +6,20 @@ import time
 from changelog.contract.base.errors import ChangelogError
 from tests.support.wait import wait_until
 from views.page.line import looking
-from views.page.line.looking import Look, look_at
+from views.page.line.looking import Question, ask_all
 
 
 def test_a_look_that_hangs_keeps_nobody_waiting() -> None:
     go = threading.Event()
-    hangs: Look[object] = Look(go.wait, patience_s=0.05)
-    quick: Look[object] = Look(lambda: 7)
+    hangs: Question[object] = Question(go.wait, patience_s=0.05)
+    quick: Question[object] = Question(lambda: 7)
     begun = time.monotonic()
-    look_at([hangs, quick], wait_s=0.3)
+    ask_all([hangs, quick], wait_s=0.3)
     assert time.monotonic() - begun < 20
-    assert quick.seen.value == 7
-    assert (hangs.seen.value, hangs.seen.why[:13]) == (None, "no answer for")
+    assert quick.answer.value == 7
+    assert (hangs.answer.value, hangs.answer.why[:13]) == (None, "no answer for")
     go.set()
-    wait_until(lambda: hangs.seen.value is True, 10, "it has answered")
+    wait_until(lambda: hangs.answer.value is True, 10, "it has answered")
 
 
 def test_what_raises_is_unknown_with_its_reason() -> None:
@@ -29,18 +29,18 @@ def test_what_raises_is_unknown_with_its_reason() -> None:
     def break_off():
         raise ZeroDivisionError("by zero\nand more")
 
-    looks = [Look(refuse), Look(break_off)]
-    look_at(looks, wait_s=10)
-    assert [each.seen.value for each in looks] == [None, None]
-    assert "the broker is away" in looks[0].seen.why
-    assert looks[1].seen.why == "ZeroDivisionError: by zero"
+    questions = [Question(refuse), Question(break_off)]
+    ask_all(questions, wait_s=10)
+    assert [each.answer.value for each in questions] == [None, None]
+    assert "the broker is away" in questions[0].answer.why
+    assert questions[1].answer.why == "ZeroDivisionError: by zero"
 
 
 def test_a_fresh_answer_is_not_asked_for_again(monkeypatch) -> None:
     counted = []
-    look = Look(lambda: counted.append(1))
-    look_at([look], wait_s=10)
-    look_at([look], wait_s=10)
+    look = Question(lambda: counted.append(1))
+    ask_all([look], wait_s=10)
+    ask_all([look], wait_s=10)
     assert len(counted) == 1
     monkeypatch.setattr(looking, "EVERY_S", 0.0)
     look.begin()
@@ -55,11 +55,11 @@ def test_a_reason_is_told_until_there_is_another_answer(monkeypatch) -> None:
     def answer():
         return next(answers)()
 
-    look = Look(answer, patience_s=0.05)
-    look_at([look], wait_s=10)
+    look = Question(answer, patience_s=0.05)
+    ask_all([look], wait_s=10)
     begun = time.monotonic()
     look.begin()
     wait_until(lambda: time.monotonic() - begun > 0.1, 10, "the second look is late")
-    assert look.seen.why.startswith("ZeroDivisionError")
+    assert look.answer.why.startswith("ZeroDivisionError")
     go.set()
-    wait_until(lambda: look.seen.value is True, 10, "it has answered")
+    wait_until(lambda: look.answer.value is True, 10, "it has answered")

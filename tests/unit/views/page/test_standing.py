@@ -8,7 +8,7 @@ import pytest
 from views.generations.history import FAILED, PUBLISHED, REFUTED, SEALED, STAGED, HistoryRow
 from views.page.line.cells import cells
 from views.page.line.charts import charts
-from views.page.line.looking import Seen
+from views.page.line.looking import LastAnswer
 from views.page.line.sources import Line, refused_of
 from views.page.line.standing import (
     DeclaredView,
@@ -34,14 +34,14 @@ def row(generation=2, state=PUBLISHED, **told):
 
 
 def seen(delta=2, cache=2, lsn=None):
-    return {"delta": Seen(SinkState(delta)), "cache": Seen(SinkState(cache, lsn))}
+    return {"delta": LastAnswer(SinkState(delta)), "cache": LastAnswer(SinkState(cache, lsn))}
 
 
 def line(rows=(row(),), sinks=None, log=LogProgress(), refused=None, declared=TOTALS):  # noqa: B008
     return view_line(
         declared,
         sinks=seen() if sinks is None else sinks,
-        history=rows if isinstance(rows, Seen) else Seen([*rows]),
+        history=rows if isinstance(rows, LastAnswer) else LastAnswer([*rows]),
         log=log,
         refused=refused or {},
         due=None,
@@ -79,10 +79,10 @@ def test_a_proved_view_is_well() -> None:
         (line([row(verified=None)]), Severity.NOTE, "is not proved"),
         (line([row(), row(3, STAGED)]), Severity.NOTE, "3 is staged"),
         (line([], seen(None, None)), Severity.NOTE, "was never built"),
-        (line(sinks=seen(None, None)), Severity.PROBLEM, "nothing serves, though generation 2 did"),
-        (line(Seen(None, "no answer yet")), Severity.UNKNOWN, "no answer yet"),
-        (line([row(7)]), Severity.UNKNOWN, "the history does not know it"),
-        (line(declared=DeclaredView(name="totals", wrong="no key")), Severity.PROBLEM, "no key"),
+        (line(sinks=seen(None, None)), Severity.PROBLEM, "though generation 2 was published"),
+        (line(LastAnswer(None, "no answer yet")), Severity.UNKNOWN, "no answer yet"),
+        (line([row(7)]), Severity.UNKNOWN, "is not in the history"),
+        (line(declared=DeclaredView(name="totals", error="no key")), Severity.PROBLEM, "no key"),
     ],
 )  # fmt: skip
 def test_the_worst_is_told_first_with_what_mends_it(found, level, said) -> None:
@@ -92,14 +92,14 @@ def test_the_worst_is_told_first_with_what_mends_it(found, level, said) -> None:
 
 
 def test_a_sink_that_does_not_tell_is_unknown_and_so_is_what_depends_on_it() -> None:
-    found = line(sinks={**seen(), "cache": Seen(None, "no answer for 20 s")})
+    found = line(sinks={**seen(), "cache": LastAnswer(None, "no answer for 20 s")})
     assert found.worst.level is Severity.UNKNOWN
     assert found.worst.text == "cache: no answer for 20 s"
     assert (found.serving, found.lsn, found.lag_s) == (None, None, None)
 
 
 def test_a_problem_is_worse_than_what_is_unknown() -> None:
-    away = {**seen(), "cache": Seen(None, "away")}
+    away = {**seen(), "cache": LastAnswer(None, "away")}
     found = line([row(), row(3, REFUTED)], away)
     assert [each.level for each in found.standings] == [
         Severity.PROBLEM,
@@ -113,7 +113,10 @@ def test_how_far_a_view_is_behind() -> None:
     assert (old.lsn, old.lag_s, old.lag_bytes) == ("0/100", 300.0, 0x200)
     # The least of its sinks counts: one never went forward.
     assert line(sinks=seen(lsn="0/200"), log=log).lag_s == 300.0
-    forward = {"delta": Seen(SinkState(2, "0/200")), "cache": Seen(SinkState(2, "0/200"))}
+    forward = {
+        "delta": LastAnswer(SinkState(2, "0/200")),
+        "cache": LastAnswer(SinkState(2, "0/200")),
+    }
     assert line(sinks=forward, log=log).lag_s == 1.5
     assert line([row(ts=None)], log=log).lag_s is None
 
@@ -129,7 +132,10 @@ def test_a_topic_is_refused_unless_its_verdict_says_otherwise() -> None:
         return {"table": table, "verdict": verdict, "reasons": [], "text": "why"}
 
     found = [topic("a", "exact"), topic("b", "exact-until"), topic("c", "late"), topic(None, "x")]
-    assert refused_of({"topics": found, "missing": ["t"]}) == {"c": "why", "t": "it is gone"}
+    assert refused_of({"topics": found, "missing": ["t"]}) == {
+        "c": "why",
+        "t": "it does not exist any more",
+    }
 
 
 def test_charts_go_from_nothing_to_the_largest() -> None:
@@ -186,7 +192,7 @@ NO_SOURCE = {
         (
             {**NO_LOG, "problems": ["no broker answers"]},
             Severity.UNKNOWN,
-            "capture runs; how far is not known: no broker answers",
+            "capture runs; its progress is unknown: no broker answers",
             "active, WAL reserved",
             "unknown",
         ),
@@ -208,8 +214,10 @@ NO_SOURCE = {
     ],
 )
 def test_source_and_log_are_told_each_without_the_other(told, level, said, slot, frontier) -> None:
-    capture: Seen[Any] = Seen(SAID | told)
-    found = Line(at=NOW, folder="", slot="", capture=capture, topics=Seen(None, "away"), views=())
+    capture: LastAnswer[Any] = LastAnswer(SAID | told)
+    found = Line(
+        at=NOW, folder="", slot="", capture=capture, topics=LastAnswer(None, "away"), views=()
+    )
     assert (found.source.level, found.source.text) == (level, said)
     shown = cells(found)
     assert shown["capture.frontier"].text == frontier
