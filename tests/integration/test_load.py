@@ -347,7 +347,7 @@ def test_records_that_cannot_be_written_are_put_aside_with_the_reason(
     reasons = dict(execute("SELECT * FROM bad"))
     assert set(reasons) == {7, 20, 21, 22}
     assert "check constraint" in reasons[7]
-    assert "no JSON" in reasons[20]
+    assert "not JSON" in reasons[20]
     assert 'the field "other"' in reasons[21]
     assert "surrogates not allowed" in reasons[22]
 
