@@ -10,6 +10,7 @@
 | `timestamp`, `timestamptz`, `date` | moments | microseconds in UTC |
 | `json`, `jsonb` | JSON, structures | the value: order, blanks and 1.0 for 1 do not matter |
 | `bytea`, `uuid`, `boolean`, `time` | the same | the value |
+| `interval` | text | months, days and microseconds |
 | arrays of one dimension | lists | element by element |
 | any | text | the value that the text stands for |
 | any | a field of JSON documents | the value that the JSON stands for |
@@ -39,6 +40,7 @@ class TypeFamily(Enum):
     DATE = "date"
     TIME = "time"
     TIMESTAMP = "timestamp"
+    INTERVAL = "interval"
     PLAIN = "PostgreSQL's text"  # for a type that has no family of its own, such as inet
     OPAQUE = "no form"  # a type of the target that cannot be compared with anything
 

@@ -59,6 +59,7 @@ _KINDS = {
     "time": TypeFamily.TIME,
     "timestamp": TypeFamily.TIMESTAMP,
     "timestamptz": TypeFamily.TIMESTAMP,
+    "interval": TypeFamily.INTERVAL,
 }
 _INTEGER_BITS = {"smallint": 15, "integer": 31, "bigint": 63}
 _TYPED = {

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from changelog.compare.forms import CompareForm, TypeFamily
+from changelog.contract.rows.text import parse_array
 
 RAW = "="
 """Marks the text of a float or of bytes that the server stores as text.
@@ -39,6 +40,15 @@ _MOMENT = re.compile(
     r"(\d{4,6})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?"
     r"(Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?( BC)?"
 )
+_ISO_INTERVAL = re.compile(
+    r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?"
+    r"(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+(?:\.\d+)?)S)?)?"
+)
+_INTERVAL = re.compile(
+    r"(?:([+-]?\d+) years? ?)?(?:([+-]?\d+) mons? ?)?(?:([+-]?\d+) days? ?)?"
+    r"(?:([+-])?(\d+):(\d\d):(\d\d(?:\.\d+)?))?"
+)
+_BOUNDED = re.compile(r"\[-?\d+:-?\d+\]=(\{.*\})", re.DOTALL)
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?")
 _MICROSECOND_DIGITS = 6
 _LAST_YEAR = 9999
@@ -91,6 +101,8 @@ def _normal(kind: TypeFamily, text: str) -> str:  # noqa: PLR0911 - one per fami
             return _moment(kind, text)
         case TypeFamily.TIME:
             return _time(text)
+        case TypeFamily.INTERVAL:
+            return _interval(text)
         case TypeFamily.TEXT | TypeFamily.PLAIN | TypeFamily.OPAQUE:
             return text
 
@@ -212,6 +224,8 @@ def document_list(text: str | None) -> list[str | None] | None:
     """
     if text is None or not text.startswith("["):
         return None
+    if bounded := _BOUNDED.fullmatch(text):  # as PostgreSQL writes bounds that do not begin at 1
+        return _array_texts(bounded[1])
     try:
         values = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=str)
     except (ValueError, RecursionError):
@@ -219,6 +233,15 @@ def document_list(text: str | None) -> list[str | None] | None:
     if any(isinstance(value, list) for value in values):
         return None
     return [_element_text(value) for value in values]
+
+
+def _array_texts(text: str) -> list[str | None] | None:
+    """Return the texts of an array that PostgreSQL has written, or None if it is malformed."""
+    try:
+        items = parse_array(text.encode())
+    except (IndexError, UnicodeEncodeError):
+        return None
+    return None if items is None else [item if item is None else item.decode() for item in items]
 
 
 def _element_text(value: Any) -> str | None:  # noqa: ANN401 - any JSON
@@ -315,6 +338,25 @@ def _time(text: str) -> str:
     hour, minute, second, fraction = parts.groups()
     fraction = (fraction or "").rstrip("0")
     return f"{hour}:{minute}:{second or '00'}{'.' if fraction else ''}{fraction}"
+
+
+def _interval(text: str) -> str:
+    """Return months, days and microseconds of PostgreSQL's text or of ISO 8601."""
+    if parts := _ISO_INTERVAL.fullmatch(text):
+        years, months, weeks, days, hours, minutes, seconds = (
+            Decimal(p or 0) for p in parts.groups()
+        )
+        days += 7 * weeks
+    elif parts := _INTERVAL.fullmatch(text):
+        years, months, days = (Decimal(part or 0) for part in parts.groups()[:3])
+        sign = -1 if parts[4] == "-" else 1
+        hours, minutes, seconds = (sign * Decimal(part or 0) for part in parts.groups()[4:])
+    else:
+        return text
+    micros = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
+    if not text[-1:].strip("PT") or micros != int(micros):
+        return text
+    return f"{12 * years + months} {days} {int(micros)}"
 
 
 def shown(form: CompareForm, text: str | None) -> str | None:

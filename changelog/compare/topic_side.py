@@ -106,6 +106,8 @@ class TopicSide(DocumentSide):
         """Return the state of a key that a record tells."""
         try:
             own = self._key_fields(record.key())
+            for name in own.keys() - self._fields.keys():
+                self._add_field(name)  # a topic may have tombstones alone
             raw = record.value()
             row = None if raw is None else row_of(self._decoded(raw, "value"))
             fields = None if row is None else {**own, **field_texts(row)}

@@ -1,0 +1,36 @@
+"""Texts of one value that are compared by value."""
+
+from __future__ import annotations
+
+import pytest
+
+from changelog.compare.forms import CompareForm, TypeFamily
+from changelog.compare.texts import normal
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1 mon -2 days +00:00:03.5", "P1M-2DT3.5S"),
+        ("1 year 2 mons 3 days 04:05:06", "P1Y2M3DT4H5M6S"),
+        ("14 mons", "P1Y2M"),
+        ("-1 years", "P-1Y"),
+        ("-04:05:06.7", "PT-4H-5M-6.7S"),
+        ("00:00:00", "PT0S"),
+        ("27:00:00", "PT27H"),
+        ("7 days", "P1W"),
+    ],
+)
+def test_an_interval_in_two_styles_is_one_value(one, other):
+    form = CompareForm(TypeFamily.INTERVAL)
+    assert normal(form, one) == normal(form, other) != one
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1 day", "24:00:00"), ("1 mon", "30 days"), ("", "PT0S"), ("P", "PT0S"), ("x", "PT0S"),
+     ("00:00:00.000001", "PT0S"), ("PT0.0000001S", "PT0S")],
+)  # fmt: skip
+def test_other_intervals_differ(one, other):
+    form = CompareForm(TypeFamily.INTERVAL)
+    assert normal(form, one) != normal(form, other)
