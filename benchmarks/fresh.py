@@ -50,7 +50,7 @@ from benchmarks.shown import Reader, Served, differing
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 
-_READY_S = 300.0
+_READY_S = 900.0
 _TARGET = "fresh_mart"
 _BEFORE_KILL_S = 5.0
 

@@ -37,11 +37,37 @@ class UnreadableRecordError(Exception):
     """A record cannot be read: the reason, to which a caller that knows it adds the place."""
 
 
+class DecodedBodies:
+    """Fields of decoded records, for several readers of the same records; forgets all at once."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes  # of records; more are decoded each time
+        self._bytes = 0
+        self._by_topic: dict[str, dict[bytes, Any]] = {}
+
+    def of(self, topic: str) -> dict[bytes, Any]:
+        """Return the fields of a topic's records; stays the same object."""
+        return self._by_topic.setdefault(topic, {})
+
+    def add(self, topic: str, record: bytes, fields: Any) -> None:  # noqa: ANN401 - an Avro value
+        """Keep the fields of a record, if there is room."""
+        self._bytes += len(record)
+        if self._bytes <= self._most_bytes:
+            self._by_topic[topic][record] = fields
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._bytes = 0
+        for fields in self._by_topic.values():
+            fields.clear()
+
+
 class AvroRowReader:
     """Reads the rows of a topic.
 
     `versions` are of the value's schema, by their ids; rows have the columns of the `newest`, or
-    those of `columns` in their order. `topic` is for messages.
+    those of `columns` in their order. `topic` is for messages. `decoded`: shared with other readers
+    of the topic under the same versions, none of which changes what it reads.
 
     Raises:
         ConfigurationError: the table has no such column.
@@ -54,7 +80,11 @@ class AvroRowReader:
         newest: int,
         form: Form,
         columns: Sequence[str] | None = None,
+        *,
+        decoded: DecodedBodies | None = None,
     ) -> None:
+        self._decoded = decoded
+        self._known = {} if decoded is None else decoded.of(topic)
         self.logged: LoggedSchema = read_value_schema(versions[newest])  # the newest version
         self.columns = _chosen(self.logged, columns)  # those that are wanted
         self._key = [column for column in self.logged.columns if column.column in self.logged.key]
@@ -70,12 +100,9 @@ class AvroRowReader:
         none of ours.
         """
         body, pick, key = self._versions.get(record[:FRAME_BYTES]) or self._version(record)
-        try:
-            fields, left_over = body.read(record)
-        except Exception as error:
-            raise UnreadableRecordError(_UNLIKE) from error
-        if left_over:
-            raise UnreadableRecordError("the value's body is longer than its schema says")
+        fields = self._known.get(record)
+        if fields is None:
+            fields = self._fields(body, record)
         if self._has_events:
             if fields["op"] == _GONE:
                 return None
@@ -86,6 +113,17 @@ class AvroRowReader:
         if fields is None or None in key(fields):
             raise UnreadableRecordError(_UNLIKE)
         return pick(fields)
+
+    def _fields(self, body: BodyReader, record: bytes) -> Any:  # noqa: ANN401 - an Avro value
+        try:
+            fields, left_over = body.read(record)
+        except Exception as error:
+            raise UnreadableRecordError(_UNLIKE) from error
+        if left_over:
+            raise UnreadableRecordError("the value's body is longer than its schema says")
+        if self._decoded is not None:
+            self._decoded.add(self._topic, record, fields)
+        return fields
 
     def _version(self, record: bytes) -> _Version:
         """Return the reader of the schema that a record was written under, made once for each.

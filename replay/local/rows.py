@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from changelog.avro.arrow import array_maker, arrow_type
-from changelog.avro.rows import AvroRowReader, UnreadableRecordError
+from changelog.avro.rows import AvroRowReader, DecodedBodies, UnreadableRecordError
 from changelog.contract.base.errors import LogError
 from changelog.contract.forms.moments import date_text, moment_text
 from changelog.contract.log.form import Output
@@ -39,15 +39,20 @@ class RowReader:
     """Reads the records of a topic.
 
     `schemas`: under which they were written; in Avro. `columns`: names of the columns that are
-    wanted, in their order; None for all.
+    wanted, in their order; None for all. `decoded`: of records that other readers have read.
 
     Raises:
         ConfigurationError: the table has no such column.
     """
 
-    def __init__(self, schemas: TopicSchemas, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        schemas: TopicSchemas,
+        columns: Sequence[str] | None = None,
+        decoded: DecodedBodies | None = None,
+    ) -> None:
         self._schemas = schemas
-        self._rows = _rows_of(schemas, columns)
+        self._rows = _rows_of(schemas, columns, decoded)
         self._makers = [array_maker(column.type) for column in self._rows.columns]
         # the columns of the tables
         self.schema = pa.schema(
@@ -108,8 +113,12 @@ class RowReader:
         return f'topic "{self._schemas.topic}", partition {partition}, offset {offset}'
 
 
-def _rows_of(schemas: TopicSchemas, columns: Sequence[str] | None) -> AvroRowReader:
-    return AvroRowReader(schemas.topic, schemas.writers, schemas.reader_id, schemas.form, columns)
+def _rows_of(
+    schemas: TopicSchemas, columns: Sequence[str] | None, decoded: DecodedBodies | None = None
+) -> AvroRowReader:
+    return AvroRowReader(
+        schemas.topic, schemas.writers, schemas.reader_id, schemas.form, columns, decoded=decoded
+    )
 
 
 def _text(value: Any, kind: ColumnType) -> str:  # noqa: ANN401 - any type

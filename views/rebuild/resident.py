@@ -17,6 +17,7 @@ there (`resume`) and needs no Spark either. What is kept is compared with the lo
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import time
 import uuid
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.types import StructType
 
+from changelog.avro.rows import DecodedBodies
 from changelog.contract.base.errors import (
     ChangelogError,
     RefutedError,
@@ -104,6 +106,10 @@ MOST_OFFSETS = 300_000
 """Most offsets between two frontiers that this process reads; Spark's tasks read more."""
 MOST_ROWS = 300_000
 """Most rows of all tables from which a view's changed rows are computed here."""
+_AT_ONCE_S = 0.1
+"""Changes that came during a round make the next one begin within this time."""
+_MOST_DECODED_BYTES = 8 << 20
+"""Of records whose fields are kept during a round; the fields take ten times as much."""
 _WAITS_S = (0.0, 0.0, 15.0, 60.0, 300.0)
 """Pauses before the states are read again, longer while no round succeeds with them."""
 RECORDED_EVERY = timedelta(seconds=60)
@@ -162,7 +168,9 @@ class Resident:
     ) -> None:
         self._settings = settings
         self.kafka = KeptKafka.of(settings.project.kafka)  # the brokers, whose clients are kept
-        self._local = LocalTables()
+        # In a round the record of a changed row is read for each view, and for its place.
+        self._decoded = DecodedBodies(_MOST_DECODED_BYTES)
+        self._local = LocalTables(self._decoded)
         self._run = uuid.uuid4().hex
         self._entered = ExitStack()
         self._views: list[_View] = []
@@ -176,6 +184,8 @@ class Resident:
         self._has_proofs_to_begin = False
         self._made = self._useless = 0
         self._not_before = 0.0
+        self._ended_at = -math.inf
+        self._is_pressed = False
 
     def __enter__(self) -> Self:
         """Start without states."""
@@ -457,8 +467,8 @@ class Resident:
         except UnknownValueError as error:
             self._whole |= dict.fromkeys(views, str(error))
 
-    @staticmethod
     def _viewed(
+        self,
         spark: SparkSession | None,
         serving: Serving,
         named: Mapping[TableName, Sequence[str]],
@@ -480,7 +490,7 @@ class Resident:
         by_spark = None if spark is None else BySpark(spark, spec.source, schemas)
         query: RowsQuery
         try:
-            query = LocalQuery(spec.source, schemas, serving.schema)
+            query = LocalQuery(spec.source, schemas, serving.schema, self._decoded)
         except UnknownValueError as error:
             if isinstance(lineage, Untraceable):
                 raise UnknownValueError(f"{lineage.why}, and not computed here: {error}") from error
@@ -497,7 +507,7 @@ class Resident:
             lineage=lineage,
             query=query,
             spark=by_spark,
-            visible=VisibleChanges(query.used, schemas),
+            visible=VisibleChanges(query.used, schemas, self._decoded),
             declared=serving.declared,
             recorded_at=serving.recorded_at,
             refused=serving.refused,
@@ -519,6 +529,8 @@ class Resident:
     def _round(self, newest: Newest, stages: Stages, *, looks: bool) -> Outcome:
         assert self._held is not None  # noqa: S101 - the caller asked
         started = time.monotonic()
+        self._is_pressed = started - self._ended_at < _AT_ONCE_S
+        self._decoded.clear()  # of rows that were held since, or of a round that failed
         self._require_here()
         if self._held.offsets_to(newest.record) > MOST_OFFSETS:
             raise NotHereError("much has changed since")
@@ -529,6 +541,7 @@ class Resident:
                     step = self._held.step(self.kafka, newest, self._local.held)
                 with stages.stage("merge", "what changed"):
                     self._compute(step)
+                    self._decoded.clear()
                 with stages.stage("prove", "what came since, read once more"):
                     proving.result()
                     self._compare(step)
@@ -545,6 +558,7 @@ class Resident:
             self._look(newest.record.frontier, stages)
         results = [self._result(view, step, started, stages) for view in self._views]
         self._record(results, stages)
+        self._ended_at = time.monotonic()
         return Outcome.of(results)
 
     def _prove_to(self, newest: Newest) -> None:
@@ -687,7 +701,7 @@ class Resident:
                 self._apply_together(position)
             else:
                 deltas = {v.spec.name: v.delta for v in self._views if v.delta is not None}
-                self._sending.send(deltas, position)
+                self._sending.send(deltas, position, is_pressed=self._is_pressed)
                 self._require_here()
                 for view in self._views:
                     self._note(view, self._sending.failed(view.spec.name))

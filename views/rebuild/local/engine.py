@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from datafusion import ScalarUDF, SessionConfig, SessionContext
 
+from changelog.avro.rows import DecodedBodies
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.spec import SqlSource, TableReference
@@ -53,12 +54,18 @@ class RowsQuery(Protocol):
 class LocalQuery:
     """A view's query over records.
 
+    `decoded`: of records that other readers have read.
+
     Raises:
         UnknownValueError: the query is not known to mean the same here.
     """
 
     def __init__(
-        self, source: SqlSource, schemas: Mapping[TableName, TopicSchemas], schema: StructType
+        self,
+        source: SqlSource,
+        schemas: Mapping[TableName, TopicSchemas],
+        schema: StructType,
+        decoded: DecodedBodies | None = None,
     ) -> None:
         self._names = {place: f"place_{number}" for number, place in enumerate(source.references)}
         tables = {
@@ -75,7 +82,8 @@ class LocalQuery:
             place: local.used[name] or list(tables[name])[:1] for place, name in self._names.items()
         }
         self._readers = {
-            place: reader_of(schemas[place.table], used) for place, used in self.used.items()
+            place: reader_of(schemas[place.table], used, decoded)
+            for place, used in self.used.items()
         }
         self._schema = arrow_schema(schema)
         # What DataFusion does not know, or gives other types, is known before the first round.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from changelog.avro.rows import AvroRowReader, UnreadableRecordError
+from changelog.avro.rows import AvroRowReader, DecodedBodies, UnreadableRecordError
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.log.form import PLAIN
 from changelog.contract.rows.schema import LoggedSchema
@@ -45,11 +45,13 @@ class JoinValues:
         UnknownValueError: they cannot be read here.
     """
 
-    def __init__(self, schemas: TopicSchemas, columns: Sequence[str]) -> None:
+    def __init__(
+        self, schemas: TopicSchemas, columns: Sequence[str], decoded: DecodedBodies | None = None
+    ) -> None:
         if schemas.form != PLAIN:
             raise UnknownValueError("its records are no plain rows in Avro")
         self._rows = AvroRowReader(
-            schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns
+            schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns, decoded=decoded
         )
         self._types = [_CLASSES[column.type.kind][0] for column in self._rows.columns]
 

@@ -29,6 +29,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from changelog.avro.rows import DecodedBodies
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier, FrontierRecord
@@ -45,7 +46,7 @@ log = logging.getLogger("changelog.views")
 
 FOLDER = "_followed"
 """Below the warehouse."""
-VERSION = 1
+VERSION = 2
 """Of the form of the file, and of how rows are computed from it."""
 MOST_ENTRIES = 1_000_000
 """Of the journal: where a sink is that far behind, the next start is Spark's."""
@@ -184,9 +185,13 @@ def _state_of(raw: Mapping[str, Any]) -> TopicState:
 
 
 class LocalTables:
-    """Keeps tables between the rounds of a follower, and its journal; a context manager."""
+    """Keeps tables between the rounds of a follower, and its journal; a context manager.
 
-    def __init__(self) -> None:
+    `decoded`: of records that other readers have read.
+    """
+
+    def __init__(self, decoded: DecodedBodies | None = None) -> None:
+        self._decoded = decoded
         self._tables: dict[TableName, LocalTable] = {}
         self._scratch = TemporaryDirectory(prefix="changelog-follow-", ignore_cleanup_errors=True)
         self._database: sqlite3.Connection | None = None
@@ -243,8 +248,7 @@ class LocalTables:
         self._database = opened(self._path)
         self._number = 0
         self._database.execute(
-            "CREATE TABLE sent (view TEXT, key TEXT, digest BLOB, number INT,"
-            " PRIMARY KEY (view, key)) WITHOUT ROWID"
+            "CREATE TABLE sent (id INTEGER PRIMARY KEY, view TEXT, digest BLOB, number INT)"
         )
         self._make_asked()
         return self._lock is not None
@@ -274,7 +278,9 @@ class LocalTables:
             self.begin(None)
         assert self._database is not None  # noqa: S101 - it has begun
         name = f"table{len(self._tables) + 1}"
-        self._tables[table] = local_table = LocalTable(self._database, name, schemas, columns)
+        self._tables[table] = local_table = LocalTable(
+            self._database, name, schemas, columns, decoded=self._decoded
+        )
         with translated():
             live = ((k, v, p, o) for k, v, p, o in records if v is not None)
             local_table.fill(live, position)
@@ -446,7 +452,10 @@ class LocalTables:
             for table, (name, names) in there.items():
                 if list(names) != list(columns[table]):
                     raise UnfitError(f"rows of {table} are found by other columns")
-                local = LocalTable(self._database, name, schemas[table], names, is_there=True)
+                local = LocalTable(
+                    self._database, name, schemas[table], names,
+                    is_there=True, decoded=self._decoded,
+                )  # fmt: skip
                 local.take(newest.position)
                 if [local.count, local.sum] != sums[name]:
                     raise UnfitError(f"the rows of {table} are not those that were written")
@@ -479,7 +488,7 @@ class LocalTables:
 
     def _make_asked(self) -> None:
         assert self._database is not None  # noqa: S101 - its caller has opened it
-        self._database.execute("CREATE TEMP TABLE asked (key TEXT, digest BLOB)")
+        self._database.execute("CREATE TEMP TABLE asked (id INTEGER PRIMARY KEY, digest BLOB)")
 
     def unsent(self, view: str, digests: Mapping[str, bytes]) -> set[str]:
         """Return the keys of a view whose sinks have not got what is of them, and note it as sent.
@@ -488,18 +497,20 @@ class LocalTables:
         """
         assert self._database is not None  # noqa: S101 - the tables are filled
         database = self._database
+        keys = {_number_of(view, key): key for key in digests}
         database.execute("BEGIN")
         database.execute("DELETE FROM asked")
-        database.executemany("INSERT INTO asked VALUES (?, ?)", digests.items())
-        same = database.execute(
-            "SELECT asked.key FROM asked JOIN sent ON sent.view = ? AND sent.key = asked.key"
-            " AND sent.digest = asked.digest",
-            (view,),
-        )
-        unsent = digests.keys() - {key for (key,) in same}
         database.executemany(
-            "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)",
-            ((view, key, digests[key], self._number) for key in unsent),
+            "INSERT INTO asked VALUES (?, ?)",
+            ((number, digests[key]) for number, key in keys.items()),
+        )
+        same = database.execute("SELECT id FROM asked JOIN sent USING (id, digest)")
+        # Of two keys with one number, the one that is not asked about is sent.
+        unsent = digests.keys() - {keys[number] for (number,) in same}
+        database.execute(
+            "INSERT OR REPLACE INTO sent SELECT id, ?, digest, ? FROM asked"
+            " WHERE id NOT IN (SELECT id FROM asked JOIN sent USING (id, digest))",
+            (view, self._number),
         )
         database.execute("COMMIT")
         return unsent
@@ -606,3 +617,13 @@ def _readable() -> Iterator[None]:
         yield
     except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
         raise UnfitError(f"the file is damaged: {error}") from error
+
+
+def _number_of(view: str, key: str) -> int:
+    """Return the number that stands for a key of a view.
+
+    Two keys may share one, and lose nothing: a row's digest holds its key, so the other one's is
+    never taken for it, and both are sent.
+    """
+    name = f"{view}\0{key}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), signed=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from changelog.avro.rows import DecodedBodies
 from changelog.contract.base.errors import LogError
 from replay.decode.schemas import TopicSchemas
 from replay.local.rows import Placed, RowReader
@@ -28,11 +29,13 @@ _PARTITION_BITS = 48
 _MOST_CHUNKS = 32
 
 
-def reader_of(schemas: TopicSchemas, lower: Iterable[str]) -> RowReader:
+def reader_of(
+    schemas: TopicSchemas, lower: Iterable[str], decoded: DecodedBodies | None = None
+) -> RowReader:
     """Return the reader of columns that are named in lower case."""
     columns = schemas.logged(schemas.reader_id).columns
     names = {column.column.lower(): column.column for column in columns}
-    return RowReader(schemas, [names[name] for name in lower])
+    return RowReader(schemas, [names[name] for name in lower], decoded)
 
 
 def table_of(reader: RowReader, records: Sequence[Placed]) -> pa.Table:
@@ -56,9 +59,13 @@ class WholeRows:
     """
 
     def __init__(
-        self, schemas: TopicSchemas, columns: Sequence[str], records: Iterable[Placed]
+        self,
+        schemas: TopicSchemas,
+        columns: Sequence[str],
+        records: Iterable[Placed],
+        decoded: DecodedBodies | None = None,
     ) -> None:
-        self._reader = reader_of(schemas, columns)
+        self._reader = reader_of(schemas, columns, decoded)
         self._gone: list[int] = []
         self._new: list[Placed] = []
         self._rows = pa.concat_tables([self._placed(()), *self._read(records)])

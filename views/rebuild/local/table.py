@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from changelog.avro.rows import DecodedBodies
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from replay.decode.schemas import TopicSchemas
@@ -63,7 +64,8 @@ def opened(path: Path | str) -> sqlite3.Connection:
 class LocalTable:
     """One table, in a database that it may share with others.
 
-    `is_there`: whether the database has its rows already.
+    `is_there`: whether the database has its rows already. `decoded`: of records that other readers
+    have read.
 
     Raises:
         UnknownValueError: one of them cannot be.
@@ -77,9 +79,11 @@ class LocalTable:
         columns: Sequence[str],
         *,
         is_there: bool = False,
+        decoded: DecodedBodies | None = None,
     ) -> None:
+        self._decoded = decoded
         self.schemas, self.name, self.columns = schemas, name, tuple(columns)
-        self._values = JoinValues(schemas, columns)
+        self._values = JoinValues(schemas, columns, decoded)
         self._database = database
         self._database.execute(f"CREATE TEMP TABLE wanted_{name} (value)")
         if not is_there:
@@ -178,7 +182,7 @@ class LocalTable:
             self.want(columns)
             self._whole_columns = frozenset(self._wanted)
             records = self._database.execute(f"SELECT value, partition, offset FROM {self.name}")
-            self._whole = WholeRows(self.schemas, list(self._wanted), records)
+            self._whole = WholeRows(self.schemas, list(self._wanted), records, self._decoded)
         return self._whole.rows().select(columns)
 
     def value(self, key: bytes) -> bytes | None:

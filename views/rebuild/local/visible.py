@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from changelog.avro.rows import AvroRowReader, UnreadableRecordError
+from changelog.avro.rows import AvroRowReader, DecodedBodies, UnreadableRecordError, Values
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.log.form import PLAIN
 from changelog.contract.rows.relation import TableName
@@ -20,18 +20,20 @@ class VisibleChanges:
     """Selects the changes of some tables that a query can see.
 
     `used`: the columns that it reads at each place, in lower case. `schemas`: of the tables.
+    `decoded`: of records that other readers have read.
     """
 
     def __init__(
         self,
         used: Mapping[TableReference, Sequence[str]],
         schemas: Mapping[TableName, TopicSchemas],
+        decoded: DecodedBodies | None = None,
     ) -> None:
         columns: dict[TableName, dict[str, None]] = {}
         for place, names in used.items():
             columns.setdefault(place.table, {}).update(dict.fromkeys(names))
         self._readers = {
-            table: _reader(schemas[table], names)
+            table: _reader(schemas[table], names, decoded)
             for table, names in columns.items()
             if schemas[table].form == PLAIN
         }
@@ -46,15 +48,14 @@ class VisibleChanges:
     @staticmethod
     def _seen(reader: AvroRowReader, changes: Touched) -> Touched:
         newer = {record.key: record for record in changes.newer}
-        rows: dict[bytes, str | None] = {}
+        rows: dict[bytes, Values | None] = {}
         same = {record.key for record in changes.older if record.key in newer}
         for record in changes.older:
             if record.key not in same:
                 continue
             if record.key not in rows:
-                rows[record.key] = _shown(reader, newer[record.key])
-            now = rows[record.key]
-            if now is None or _shown(reader, record) != now:
+                rows[record.key] = _read(reader, newer[record.key])
+            if not _is_same(rows[record.key], _read(reader, record)):
                 same.discard(record.key)
         return Touched(
             tuple(record for record in changes.older if record.key not in same),
@@ -62,15 +63,25 @@ class VisibleChanges:
         )
 
 
-def _reader(schemas: TopicSchemas, lower: Mapping[str, None]) -> AvroRowReader:
+def _reader(
+    schemas: TopicSchemas, lower: Mapping[str, None], decoded: DecodedBodies | None
+) -> AvroRowReader:
     columns = schemas.logged(schemas.reader_id).columns
     names = [column.column for column in columns if column.column.lower() in lower]
-    return AvroRowReader(schemas.topic, schemas.writers, schemas.reader_id, PLAIN, names)
+    return AvroRowReader(
+        schemas.topic, schemas.writers, schemas.reader_id, PLAIN, names, decoded=decoded
+    )
 
 
-def _shown(reader: AvroRowReader, record: RowRecord) -> str | None:
-    """Return the columns of a record as text in which only equal values are equal, or None."""
+def _read(reader: AvroRowReader, record: RowRecord) -> Values | None:
+    """Return the columns of a record, or None if it cannot be read."""
     try:
-        return repr(reader.row(record.value))
+        return reader.row(record.value)
     except (UnreadableRecordError, CorruptRecordError):
         return None
+
+
+def _is_same(now: Values | None, before: Values | None) -> bool:
+    """Tell whether two rows are known to be the same, down to the sign of a zero."""
+    # Python takes 0.0 and -0.0, and 1 and True, for equal: their texts differ.
+    return now is not None and now == before and repr(now) == repr(before)

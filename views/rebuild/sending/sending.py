@@ -13,6 +13,8 @@ from views.sinks.base import ForwardSink
 
 PATIENCE_S = 1.0
 """A round waits so long, at most, for sinks that lacked nothing before it."""
+_PRESSED_S = 0.1
+"""And so long where changes wait for the next round: its rows can be computed meanwhile."""
 _LOOK_S = 0.5
 
 
@@ -39,11 +41,13 @@ class Sending:
             for name, sink in sinks.items()
         }
 
-    def send(self, deltas: Mapping[str, Delta], position: Position) -> None:
+    def send(
+        self, deltas: Mapping[str, Delta], position: Position, *, is_pressed: bool = False
+    ) -> None:
         """Queue proved deltas for the sinks, and wait briefly for sinks that were up to date.
 
         `deltas`: by view; views without one have the same rows as before. `position`: the first
-        that they say nothing of.
+        that they say nothing of. `is_pressed`: whether changes wait already for the next round.
         """
         since = time.monotonic()
         fresh = []
@@ -56,7 +60,7 @@ class Sending:
                 fresh.append(sender)
             sender.send(Waiting(delta=delta, position=position, since=since))
         for sender in fresh:
-            sender.wait(since + PATIENCE_S)
+            sender.wait(since + (_PRESSED_S if is_pressed else PATIENCE_S))
 
     def reach(self, view: str) -> dict[str, SinkReach]:
         """Return the progress of each sink of a view."""
