@@ -2,15 +2,21 @@
 
 import pytest
 
+from changelog.avro.bodies import BodyReader
+from changelog.avro.rows import DecodedBodies
 from changelog.contract.rows.codec import RowCodec
+from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, value_schema
 from replay.decode.schemas import TopicSchemas
-from tests.support.builders import INTEGER, TEXT, make_relation
+from tests.support.builders import INTEGER, TEXT, column_type, make_relation
+from views.project.spec import TableReference
 from views.rebuild.local.join_values import JoinValues
 from views.rebuild.local.rows import reader_of, table_of
-from views.rebuild.local.table import RowRecord
+from views.rebuild.local.table import RowRecord, Touched
+from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.plan.dialect import UnknownValueError
 
+DOUBLE = column_type("float8", "double precision")
 RELATION = make_relation({"Id": INTEGER, "Name": TEXT}, key=("Id",))
 SCHEMAS = TopicSchemas("things", 7, {8: value_schema(RELATION)}, 8, key=key_schema(RELATION))
 VALUE = RowCodec(RELATION, key_schema_id=7, value_schema_id=8).encode_value((b"1", b"one"))
@@ -33,3 +39,54 @@ def test_a_record_that_is_not_as_its_schema_says_is_left_to_spark(value):
         table_of(reader_of(SCHEMAS, ["id"]), [record(VALUE)[1:4], record(value)[1:4]])
     with pytest.raises(UnknownValueError, match="a record cannot be read here"):
         JoinValues(SCHEMAS, ["Id"]).of(value)
+
+
+def test_readers_that_share_what_they_decode_decode_a_record_once(monkeypatch):
+    reads, read = [], BodyReader.read
+    monkeypatch.setattr(
+        BodyReader, "read", lambda self, value: reads.append(value) or read(self, value)
+    )
+    decoded = DecodedBodies(2 * len(VALUE))
+    other = RowCodec(RELATION, key_schema_id=7, value_schema_id=8).encode_value((b"2", b"two"))
+    for _ in range(2):
+        assert JoinValues(SCHEMAS, ["Name"], decoded).of(VALUE) == ("one",)
+        table = table_of(reader_of(SCHEMAS, ["id"], decoded), [record(VALUE)[1:4]])
+        assert table.to_pylist() == [{"id": 1}]
+        assert JoinValues(SCHEMAS, ["Id"], decoded).of(other) == (2,)
+    assert reads == [VALUE, other]
+    decoded.clear()
+    assert JoinValues(SCHEMAS, ["Id"], decoded).of(VALUE) == (1,)
+    assert reads == [VALUE, other, VALUE]
+
+
+def test_what_has_no_room_is_decoded_each_time():
+    decoded = DecodedBodies(len(VALUE) - 1)
+    assert JoinValues(SCHEMAS, ["Name"], decoded).of(VALUE) == ("one",)
+    assert decoded.of("things") == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_seen"),
+    [
+        ("1.5", "1.5", False),
+        ("1.5", "2.5", True),
+        ("0", "-0", True),
+        ("NaN", "NaN", True),  # computed again for nothing, and never taken for the same
+        (None, None, False),
+        (None, "0", True),
+    ],
+)
+def test_a_change_of_a_column_that_is_read_is_seen(before, now, is_seen):
+    relation = make_relation({"id": INTEGER, "x": DOUBLE, "note": TEXT}, key=("id",))
+    schemas = TopicSchemas("t", 7, {8: value_schema(relation)}, 8, key=key_schema(relation))
+    codec = RowCodec(relation, key_schema_id=7, value_schema_id=8)
+    older, newer = (
+        RowRecord(
+            b"1", codec.encode_value((b"1", None if x is None else x.encode(), note)), 0, at, ()
+        )
+        for at, (x, note) in enumerate([(before, b"a"), (now, b"b")])
+    )
+    table = TableName("public", "t")
+    changes = VisibleChanges({TableReference(table, 0, 1, None): ["x"]}, {table: schemas})
+    seen = changes.of({table: Touched((older,), (newer,))})[table]
+    assert seen.is_any is is_seen

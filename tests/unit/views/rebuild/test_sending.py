@@ -1,6 +1,7 @@
 """Each sink of a followed view gets deltas by a worker of its own, and waits for no other."""
 
 import threading
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -114,6 +115,15 @@ def test_a_sink_that_is_held_delays_no_other_and_gets_all_of_it_in_one_step(sink
     assert sinks["documents"].rows_held == sinks["entries"].rows_held == {"a": 2, "c": 3}
     assert not sending.is_busy
     assert sending.rows("documents") == 2
+
+
+def test_a_round_behind_which_changes_wait_does_not_wait_for_sinks(sinks, sending, monkeypatch):
+    monkeypatch.setattr(sends, "PATIENCE_S", SOON_S)
+    sinks["documents"].open.clear()
+    began = time.monotonic()
+    sending.send(both(a=1), at(10), is_pressed=True)
+    assert time.monotonic() - began < SOON_S / 2
+    assert sending.reach("documents")["any"].is_behind
 
 
 def test_a_view_without_changed_keys_is_where_the_round_is(sending):
