@@ -57,7 +57,7 @@ def rebuilt(project, capsys, monkeypatch, *how: str) -> dict[str, int]:
     return {each["view"]: each["rows"] for each in done.results}
 
 
-@pytest.mark.parametrize("how", first(1, [(), ("--refresh",)]), ids=["whole", "refresh"])
+@pytest.mark.parametrize("how", first(1, [[], ["--refresh"]]), ids=["whole", "refresh"])
 def test_floats_and_arrays_are_keys_all_the_way(spark, project, capsys, monkeypatch, how):
     for name, text in VIEWS.items():
         project.view(f"{name}.sql", text)
