@@ -7,8 +7,9 @@ from changelog.avro.rows import DecodedBodies
 from changelog.contract.rows.codec import RowCodec
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, value_schema
+from changelog.contract.rows.types import column_type
 from replay.decode.schemas import TopicSchemas
-from tests.support.builders import INTEGER, TEXT, column_type, make_relation
+from tests.support.builders import INTEGER, TEXT, make_relation
 from views.project.spec import TableReference
 from views.rebuild.local.join_values import JoinValues
 from views.rebuild.local.rows import reader_of, table_of
@@ -43,9 +44,12 @@ def test_a_record_that_is_not_as_its_schema_says_is_left_to_spark(value):
 
 def test_readers_that_share_what_they_decode_decode_a_record_once(monkeypatch):
     reads, read = [], BodyReader.read
-    monkeypatch.setattr(
-        BodyReader, "read", lambda self, value: reads.append(value) or read(self, value)
-    )
+
+    def counted(self, value):
+        reads.append(value)
+        return read(self, value)
+
+    monkeypatch.setattr(BodyReader, "read", counted)
     decoded = DecodedBodies(2 * len(VALUE))
     other = RowCodec(RELATION, key_schema_id=7, value_schema_id=8).encode_value((b"2", b"two"))
     for _ in range(2):
