@@ -6,23 +6,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from changelog.compare.address import TargetAddress, is_dsn, parse_target, split_table
-from changelog.compare.cache_side import CacheSide
 from changelog.compare.compare import CompareRequest, compare
-from changelog.compare.delta_side import DeltaSide
 from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
 from changelog.compare.postgres import ComparedRelation, PostgresSide
-from changelog.compare.search_side import SearchSide
 from changelog.compare.side import Side
-from changelog.compare.topic_side import TopicSide
 from changelog.config import BROKERS, SOURCE, load_project, resolved
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.base.jdbc import libpq_uri
 from changelog.runtime.edge import print_json, tell
+
+if TYPE_CHECKING:
+    from changelog.compare.topic_side import TopicSide
 
 _SOURCE = "capture.source"
 
@@ -159,10 +158,16 @@ def open_target(  # noqa: PLR0911 - one for each kind
                 raise ConfigurationError(f"there is no file {file}", hint="duckdb:FILE/TABLE")
             return DuckdbFileSide(file, name)
         case "delta":
+            from changelog.compare.delta_side import DeltaSide  # noqa: PLC0415 - seldom needed
+
             return DeltaSide(place)
         case "search":
+            from changelog.compare.search_side import SearchSide  # noqa: PLC0415 - seldom needed
+
             return SearchSide(place, key)
         case "cache":
+            from changelog.compare.cache_side import CacheSide  # noqa: PLC0415 - seldom needed
+
             return CacheSide(place, key)
         case "topic":
             return _topic(place, key, project, given_settings)
@@ -173,6 +178,8 @@ def open_target(  # noqa: PLR0911 - one for each kind
 def _topic(
     topic: str, key: Sequence[str], project: Path, given_settings: Mapping[str, Any]
 ) -> TopicSide:
+    from changelog.compare.topic_side import TopicSide  # noqa: PLC0415 - its clients start slowly
+
     others = {name: value for name, value in given_settings.items() if name != _SOURCE}
     settings = load_project(project, overrides=others, needs=[BROKERS], one_source=False)
     registry = settings.registry if settings.registry.url else None

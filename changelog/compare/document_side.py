@@ -64,7 +64,7 @@ def field_texts(document: Mapping[str, Any]) -> dict[str, str | None]:
     >>> field_texts(parse_json(b'{"a": 1.50, "b": true, "c": [1, {"d": null}]}', "value"))
     {'a': '1.50', 'b': 'true', 'c': '[1,{"d":null}]'}
 
-    Raises BadRecordError: a text is no Unicode.
+    Raises BadRecordError: a text is not valid Unicode.
     """
     return {name: _text(value) for name, value in document.items()}
 
@@ -79,7 +79,7 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - any JSON
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise BadRecordError("a text is no Unicode") from None
+                raise BadRecordError("a text is not valid Unicode") from None
             return value
         case float():
             return repr(value)

@@ -154,9 +154,9 @@ def topic(endpoints, execute, prefix):
         ([("1", '{"t": "b"}'), ("1", None), ("1", '{"t": "a"}')], 0, ""),
         ([("1", '{"t": "a"}'), ("1", None)], 3, "differs from its source in 1 keys"),
         ([(None, '{"id": 1, "t": "a"}')], 1, "offset 0: it has no key"),
-        ([("1", "no json")], 1, "offset 0: the value is no JSON"),
+        ([("1", "no json")], 1, "offset 0: the value is not JSON"),
         ([("1", '{"op": "m", "after": {"id": 1}}')], 1, "its op is 'm'"),
-        ([('{"id":1}', b"\0\0\0\0\1x")], 1, "no registry is set"),
+        ([('{"id":1}', b"\0\0\0\0\1x")], 1, "of a schema registry, and none is set"),
         ([], 2, 'the target has no "id"'),
     ],
 )

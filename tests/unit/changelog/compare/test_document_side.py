@@ -201,5 +201,5 @@ def test_a_value_without_a_row_is_refused(value):
 
 
 def test_half_a_surrogate_pair_is_no_text():
-    with pytest.raises(BadRecordError, match="no Unicode"):
+    with pytest.raises(BadRecordError, match="not valid Unicode"):
         field_texts(parsed('{"t": "\\ud800"}', "here"))
