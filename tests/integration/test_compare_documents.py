@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from changelog.compare.address import parse_target
 from changelog.compare.command import open_target
@@ -93,3 +94,33 @@ def test_a_change_that_comes_later_is_seen(source, copy, compared, monkeypatch):
     report = compared(source, copy, settle_s=20.0)
     assert report.verified is True, report.lines()
     assert looks[0] >= 3, lost
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "part"),
+    [
+        ("cache:redis://:s3cret@127.0.0.1:1/0/a:*", 1, "does not answer"),
+        ("cache:{cache}/{prefix}:*", 2, "has no entry that matches"),
+        ("cache:{cache}", 2, "does not name entries of a cache"),
+        ("cache:{cache}/{prefix}-set*", 1, "it is neither a text nor a hash"),
+    ],
+)
+def test_bad_input_is_told_in_a_line(source, endpoints, prefix, run_command, target, code, part):
+    client = redis.Redis.from_url(str(endpoints.cache))
+    with closing(client):
+        client.sadd(f"{prefix}-set", "a")
+        target = target.format(cache=endpoints.cache, prefix=prefix)
+        ended, _, said = run_command(
+            ["verify", "every", "--source", source.dsn, "--target", target]
+        )
+        assert client.smembers(f"{prefix}-set") == {b"a"}
+        client.delete(f"{prefix}-set")
+    assert (ended, part in said) == (code, True), said
+    assert "s3cret" not in said
+
+
+def test_a_module_that_is_not_installed_is_named(source, run_command, monkeypatch):
+    monkeypatch.setattr("changelog.compare.needed.find_spec", lambda _: None)
+    words = ["verify", "every", "--source", source.dsn, "--target", "cache:redis://h/0/a:*"]
+    ended, _, said = run_command(words)
+    assert (ended, "needs the module redis, which is not installed" in said) == (2, True), said
