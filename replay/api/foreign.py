@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 class ForeignTable(LogTable):
     """A log of another program that a project declares; it has no frontier, so no past.
 
-    Every read takes the ends of its partitions, asks for the verdict before it and behind it, and
-    raises where a key's last record may be missed. Spark reads it.
+    Every read goes to the present ends of its partitions, asks for the verdict before and after,
+    and raises where a key's last record may be missed. Spark reads it.
     """
 
     _log: DeclaredLog
 
     def __repr__(self) -> str:
-        """Name the log; nothing is asked for it."""
+        """Name the log; this asks no server."""
         return f"ForeignTable({self.name}, topic {self._log.topic})"
 
     def at(self, moment: Moment | None) -> LogTable:
-        """Return it as it is now.
+        """Return the table as it is now, the only moment it has.
 
         Raises:
             ConfigurationError: another moment is asked for.
@@ -72,7 +72,7 @@ class ForeignTable(LogTable):
         """Yield a Spark frame; its reads are watched inside the block and checked after it.
 
         Raises:
-            VerdictError: before or behind the block: records may be missing of what was read.
+            VerdictError: before or after the block: records may be missing of what was read.
         """
         from replay.base.failures import translated  # noqa: PLC0415 - imports Spark
 

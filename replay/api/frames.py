@@ -1,7 +1,7 @@
 """Tables of Arrow in other libraries, with every value exact.
 
 pandas' own types have no nulls for whole numbers and would round them, so frames keep Arrow's.
-DuckDB has infinite dates and moments at other numbers than PostgreSQL, and Python has none.
+DuckDB stores infinite dates and timestamps as other numbers than PostgreSQL, and Python has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _INFINITY, _BEFORE_ALL = "infinity", "-infinity"
-_LONGEST = 60
+_MOST_CHARACTERS = 60
 
 
 def pandas_frame(table: pa.Table) -> pd.DataFrame:
@@ -30,7 +30,7 @@ def pandas_frame(table: pa.Table) -> pd.DataFrame:
 def duckdb_relation(
     table: pa.Table, connection: duckdb.DuckDBPyConnection | None = None
 ) -> duckdb.DuckDBPyRelation:
-    """Return a table as a relation, of a database of its own in memory unless one is given."""
+    """Return a table as a relation of a connection; without one, of a new database in memory."""
     import duckdb  # noqa: PLC0415 - only who asks for it waits for it
 
     columns = [pa.chunked_array([_for_duckdb(c) for c in column.chunks], column.type)
@@ -40,7 +40,7 @@ def duckdb_relation(
 
 
 def _for_duckdb(values: pa.Array) -> pa.Array:
-    """Move the lowest of a range up by one: there DuckDB has its `-infinity`."""
+    """Move the lowest date or timestamp up by one: that number is DuckDB's `-infinity`."""
     kind = values.type
     if pa.types.is_list(kind):
         # `values` and not `flatten`: offsets count from the array's whole child.
@@ -58,7 +58,7 @@ def _for_duckdb(values: pa.Array) -> pa.Array:
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return values of Python; a date or moment that it has no value for is a text."""
+    """Return Python's values; a date or timestamp that Python cannot hold becomes a text."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -94,4 +94,4 @@ def texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _short(value: object) -> str:
     text = "null" if value is None else str(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""A log as people reach it: by a project's settings, or by its servers."""
+"""Open a log by a project's settings, or by the addresses of its servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Log:
     """A change log: tables of PostgreSQL, captured to Kafka.
 
-    Nothing is connected before something is asked for.
+    It connects to a server only when a method needs one.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Log:
         Args:
             kafka: `host:port` of brokers, separated by commas.
             registry: URL of the schema registry.
-            slot: whose log it is; capture's own default when left out.
+            slot: the slot that it was captured from; capture's own default when left out.
             topic_prefix: of its topics.
-            kafka_options: further settings of the client, librdkafka's names.
-            registry_options: further settings of the client, confluent-kafka's names.
-            spark: a session that is there already; else one is made where it is needed.
+            kafka_options: further settings of the client, by librdkafka's names.
+            registry_options: further settings of the client, by confluent-kafka's names.
+            spark: an existing session; when left out, one is started when it is needed.
         """
         self._reach = LogAccess(
             kafka=KafkaConnection(brokers=kafka, options=dict(kafka_options or {})),
@@ -73,7 +73,7 @@ class Log:
 
         Args:
             place: its folder, or the `changelog.toml` in it.
-            spark: a session that is there already.
+            spark: an existing session; when left out, one is started when it is needed.
 
         Raises:
             ConfigurationError: the settings cannot be used, or name no brokers.
@@ -82,7 +82,7 @@ class Log:
 
     @classmethod
     def of(cls, project: Project, *, spark: SparkSession | None = None) -> Self:
-        """Return the log of settings that were read already."""
+        """Return the log of a project whose settings were read already."""
         log = cls.__new__(cls)
         chosen = project.section(Spark)
         log._reach = LogAccess(
@@ -97,7 +97,7 @@ class Log:
         return log
 
     def __repr__(self) -> str:
-        """Name slot and brokers, no option."""
+        """Name slot and brokers; options may hold secrets."""
         return f"Log(slot={self._reach.slot!r}, kafka={self._reach.kafka.brokers!r})"
 
     def frontier(self) -> LogFrontier:
@@ -116,7 +116,7 @@ class Log:
         return LogFrontiers(tuple(map(LogFrontier.of, records)))
 
     def tables(self) -> LogTables:
-        """Return the tables of which the newest frontier speaks; raises as `frontier`."""
+        """Return the tables that the newest frontier contains; raises as `frontier`."""
         record = self._reach.newest()
         tables = sorted(record.frontier.tables.values())
         return LogTables.of(make_cut(self._reach.kafka, record, tables))
@@ -142,13 +142,13 @@ class Log:
         return LogVerdict.of(self._reach.cut(chosen_tables, at))
 
     def table(self, name: str) -> LogTable:
-        """Return a table; whether it is captured is found when it is read.
+        """Return a table; whether it is captured is checked when it is read.
 
         A name under `[logs]` of a project is the log of another program, which is read whole, or
-        the table of another capture, at that one's frontiers: these are asked for its name there.
+        a table of another capture, read at that one's frontiers, which say its name there.
 
         Raises:
-            ConfigurationError: that is no name; or the other capture has no such topic.
+            ConfigurationError: it is no name of a table; or the other capture has no such topic.
             LogError: the other capture has no frontier.
         """
         table, reach = table_of(name), self._reach

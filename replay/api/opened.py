@@ -1,4 +1,4 @@
-"""A table at a cut, with what its records are read by, and how it is read here."""
+"""A table at a cut, with the schemas of its records, to be read in this process."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OpenedTable:
         return self.schemas.logged(self.schemas.reader_id)
 
     def key_bytes(self, key: Key) -> bytes:
-        """Return a key in its form on the log.
+        """Encode a key as it is on the log.
 
         Raises:
             ConfigurationError: it is no key of the table, or the table cannot be read here.
@@ -135,7 +135,7 @@ class OpenedTable:
         """Require that the rows read are exact.
 
         Raises:
-            VerdictError: it is not, or not any more.
+            VerdictError: they are not, or not any more.
         """
         recheck(self.cut, self.reach.kafka)
 
@@ -145,6 +145,7 @@ def offsets_of(ranges: Sequence[PartitionRange]) -> int:
     return sum(part.end - part.start for part in ranges)
 
 
+# A read shorter than this shows no bar.
 _QUIET_S = 2.0
 
 
@@ -161,8 +162,8 @@ def shown(title: str, total: int) -> Iterator[OnProgress]:
     """Yield a callback that shows the progress of a read on a terminal or in a notebook.
 
     Args:
-        title: is read.
-        total: of how many records, at most.
+        title: what is read.
+        total: the number of records, at most.
     """
     console = Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter):
@@ -172,12 +173,12 @@ def shown(title: str, total: int) -> Iterator[OnProgress]:
     bar = Progress(*columns, console=console, transient=True)
     task, begun = bar.add_task(title, total=total), time.monotonic()
 
-    def tell(done: int) -> None:
+    def show_progress(done: int) -> None:
         if not bar.live.is_started and time.monotonic() - begun > _QUIET_S:
             bar.start()
         bar.update(task, completed=done)
 
     try:
-        yield tell
+        yield show_progress
     finally:
         bar.stop()

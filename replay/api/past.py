@@ -1,8 +1,8 @@
 """The past of a table according to the log: versions of a row, its origin, and all changes.
 
-Nothing is guessed. Versions that compaction may have taken are said to be missing; changes are
-given as long as the state at their beginning is exact, since the cleaner has then used no record
-behind that frontier to remove another: each is still there.
+Nothing is guessed. The result says which versions compaction may have removed. Changes are given
+only while the state at their start is exact: then the cleaner has not yet used any record behind
+that frontier to remove another, so all of them are still there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from replay.api.rows import (
     Origin,
     Row,
     RowVersion,
+    key_text,
     rows_of,
-    said_key,
 )
 from replay.api.values import moment_of
 from replay.base.clock import clock_ms
@@ -53,7 +53,9 @@ _WORDS = {
     Op.TRUNCATE: "truncate",
 }
 _MOMENT = pa.timestamp("us", "UTC")
-_TOLD = pa.schema([(CHANGE_TYPE, pa.string()), (COMMIT_LSN, pa.string()), (COMMIT_TIME, _MOMENT)])
+_CHANGE_COLUMNS = pa.schema(
+    [(CHANGE_TYPE, pa.string()), (COMMIT_LSN, pa.string()), (COMMIT_TIME, _MOMENT)]
+)
 
 
 def row_of(opened: OpenedTable, key: Key) -> Row | None:
@@ -85,8 +87,8 @@ def history_of(opened: OpenedTable, key: Key) -> History:
 def _complete_since(opened: OpenedTable, now_ms: int) -> datetime | None:
     """Return from when on no version can have been removed.
 
-    The cleaner removes a record for a newer one that is `min.compaction.lag.ms` old by the
-    broker's clock, and what was appended behind that one is still there.
+    The cleaner removes a record only because of a newer one that is `min.compaction.lag.ms` old by
+    the broker's clock, so every record that is younger than that is still there.
     """
     state, allowance = opened.cut.states[opened.topic], opened.cut.settings.clock_allowance_ms
     lag = lag_ms(state)
@@ -98,10 +100,10 @@ def _complete_since(opened: OpenedTable, now_ms: int) -> datetime | None:
 def origin_of(opened: OpenedTable, key: Key) -> Origin:
     """Return the origin of the row of a key; see `LogTable.explain`."""
     records = _versions(opened, key)
-    key_text, lsn = _key_texts(opened, key), opened.frontier.lsn
+    key_texts, lsn = _key_texts(opened, key), opened.frontier.lsn
     if not records:
         raise ConfigurationError(
-            f'table "{opened.table}": the log has no record of the key {said_key(key_text)} '
+            f'table "{opened.table}": the log has no record of the key {key_text(key_texts)} '
             f"up to LSN {lsn}",
             hint="nothing was written of it, or its delete was cleaned away",
         )
@@ -109,7 +111,7 @@ def origin_of(opened: OpenedTable, key: Key) -> Origin:
     return Origin(
         table=opened.name,
         topic=opened.topic,
-        key=key_text,
+        key=key_texts,
         lsn=lsn,
         version=last,
         superseded=tuple(older),
@@ -162,7 +164,7 @@ def _key_texts(opened: OpenedTable, key: Key) -> dict[str, str]:
 def changes_between(first: OpenedTable, last: OpenedTable) -> Changes:
     """Return the changes from one cut to another; see `LogTable.changes`."""
     last.require_local()
-    _require_one_life(first, last)
+    _require_no_copy_between(first, last)
     first.cut.verdict.require()
     last.cut.verdict.require()
     new, kafka = _between(first, last), first.reach.kafka
@@ -170,7 +172,9 @@ def changes_between(first: OpenedTable, last: OpenedTable) -> Changes:
     with shown(f"{last.name}: read", total) as progress:
         records = versions(kafka, last.topic, new, progress)
         until = cut_of(last.frontier)
-        touched_keys = touched((e for e in records if e.position < until), cut_of(first.frontier))
+        touched_keys = touched(
+            (record for record in records if record.position < until), cut_of(first.frontier)
+        )
         count = len(records)
         before = first.scan(lambda done: progress(count + done)).last(touched_keys)
     first.recheck()
@@ -185,27 +189,27 @@ def changes_between(first: OpenedTable, last: OpenedTable) -> Changes:
 
 def _between(first: OpenedTable, last: OpenedTable) -> list[PartitionRange]:
     """Return the ranges between two cuts; partitions may have been added."""
-    begun, ended = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
-    starts = [*begun, *last.cut.start_offsets(last.topic)[len(begun) :]]
+    first_ends, last_ends = first.frontier.ends[first.topic], last.frontier.ends[last.topic]
+    starts = [*first_ends, *last.cut.start_offsets(last.topic)[len(first_ends) :]]
     return [
         PartitionRange(number, start, end)
-        for number, (start, end) in enumerate(zip(starts, ended, strict=True))
+        for number, (start, end) in enumerate(zip(starts, last_ends, strict=True))
         if start < end
     ]
 
 
-def _require_one_life(first: OpenedTable, last: OpenedTable) -> None:
-    """Require that the log has seen all that happened between two cuts."""
-    one, other = first.frontier, last.frontier
-    if (other.epoch, other.lsn) < (one.epoch, one.lsn):
+def _require_no_copy_between(first: OpenedTable, last: OpenedTable) -> None:
+    """Require that the log has every change between two cuts: the table was not copied anew."""
+    start, end = first.frontier, last.frontier
+    if (end.epoch, end.lsn) < (start.epoch, start.lsn):
         raise ConfigurationError(
-            f"changes from LSN {one.lsn} to LSN {other.lsn}: the end lies before the start",
+            f"changes from LSN {start.lsn} to LSN {end.lsn}: the end lies before the start",
             hint="give the older moment first",
         )
-    is_copied_anew = one.whole.get(first.topic) != other.whole.get(last.topic)
-    if one.epoch != other.epoch or is_copied_anew or first.topic != last.topic:
+    is_copied_anew = start.whole.get(first.topic) != end.whole.get(last.topic)
+    if start.epoch != end.epoch or is_copied_anew or first.topic != last.topic:
         raise VerdictError(
-            f'table "{last.table}" was copied anew between LSN {one.lsn} and LSN {other.lsn}: '
+            f'table "{last.table}" was copied anew between LSN {start.lsn} and LSN {end.lsn}: '
             "what changed meanwhile is not on the log",
             hint="ask for changes since a later moment",
         )
@@ -219,18 +223,18 @@ def _change_rows(schemas: TopicSchemas, changes: Sequence[RowChange]) -> pa.Tabl
             pa.array([str(Lsn(change.position.commit_lsn)) for change in changes], pa.string()),
             pa.array([change.ts_us for change in changes], pa.int64()).view(_MOMENT),
         ],
-        schema=_TOLD,
+        schema=_CHANGE_COLUMNS,
     )
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         columns = columns.append_column(name, column)
     return columns
 
 
-# The brokers' client gives each record as an object, so this is for few partitions or few
-# offsets.
-_TOLD_EVERY = 10_000
+# Records between two reports of progress.
+_REPORT_EVERY = 10_000
 
 
+# The client makes an object of each record, so this is for few partitions or few offsets.
 def versions(
     kafka: KafkaConnection,
     topic: str,
@@ -243,13 +247,13 @@ def versions(
 
     Args:
         kafka: the brokers.
-        topic: where they are.
+        topic: their topic.
         ranges: of different partitions.
-        progress: is told how many records were read.
+        progress: called with the number of records read.
         key: the key whose records are returned; None for those of all keys.
 
     Raises:
-        CorruptRecordError: a record is none that capture writes; names its place.
+        CorruptRecordError: a record is not of capture's form; names its place.
         VerdictError: a range is not on the log.
         UnavailableLogError: the brokers do not answer.
     """
@@ -258,7 +262,7 @@ def versions(
     for read, message in enumerate(scan(kafka, places, lost=lost), 1):
         if key is None or message.key() == key:
             records.append(_table_version(topic, message))
-        if not read % _TOLD_EVERY:
+        if not read % _REPORT_EVERY:
             progress(read)
     progress(read)
     return sorted(records, key=lambda version: (version.position, version.offset))

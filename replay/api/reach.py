@@ -34,11 +34,11 @@ class LogAccess:
     Attributes:
         kafka: the brokers.
         registry: the schema registry.
-        slot: whose frontiers are read.
+        slot: the slot whose frontiers are read.
         topic_prefix: of its topics.
-        settings: how careful reads are.
-        frontiers: the topic of the frontiers; by the prefix when empty.
-        session: gives the Spark session, made at the first call.
+        settings: safety margins and limits of reads.
+        frontiers: the topic of the frontiers; when empty, named by the prefix.
+        session: returns the Spark session, started at the first call.
     """
 
     kafka: KafkaConnection
@@ -62,14 +62,14 @@ class LogAccess:
         """Return the cut of some tables at a moment; None is now.
 
         Raises:
-            ConfigurationError: a table is not captured, or the moment is none.
+            ConfigurationError: a table is not captured, or the moment is not one.
             VerdictError: the log cannot give an older state.
             NoFrontierError: nothing is captured yet.
             UnavailableLogError: the brokers do not answer.
         """
         if isinstance(at, LogFrontier):
             return make_cut(self.kafka, at.record, tables, settings=self.settings)
-        as_of = None if at is None else asked_of(at)
+        as_of = None if at is None else as_of_moment(at)
         if as_of is None:
             return make_cut(self.kafka, self.newest(), tables, settings=self.settings)
         topic = self.frontier_topic
@@ -79,11 +79,11 @@ class LogAccess:
         return past.cut
 
 
-def asked_of(at: Moment) -> AsOf | None:
-    """Return a moment as a cut is asked for it.
+def as_of_moment(at: Moment) -> AsOf | None:
+    """Convert a moment to the form that the search for a cut takes.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is not a moment.
     """
     match at:
         case Lsn():
@@ -104,7 +104,7 @@ def table_of(name: str) -> TableName:
     """Return the table of a name; without a schema it is one of `public`.
 
     Raises:
-        ConfigurationError: it is no name.
+        ConfigurationError: it is not a name.
     """
     table = TableName.parse(name)
     if table is None:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHANGE_TYPE, COMMIT_LSN, COMMIT_TIME = "_change_type", "_commit_lsn", "_commit_timestamp"
-"""The columns that stand before those of the table."""
+"""The columns before those of the table, as Delta's change data feed names them."""
 Row = Mapping[str, Any]
-"""A row by column; a moment that Python has no value for is PostgreSQL's text."""
+"""A row by column; a date or time that Python cannot hold is PostgreSQL's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class RowVersion:
         lsn: of the commit.
         time: of the commit.
         row: None where it was deleted.
-        partition: where the record stands.
-        offset: likewise.
-        schema_id: under which it was written; None of a delete.
+        partition: of its record.
+        offset: of its record.
+        schema_id: the schema that it was written under; None of a delete.
     """
 
     change: str
@@ -54,10 +54,10 @@ class History(SheetValue):
         table: its name.
         key: as text by column.
         lsn: of the frontier up to which it was read.
-        versions: what was found.
-        complete_since: every version that came to the log since then is here; of those before,
-            the last is, and others are as long as the topic has not been cleaned. None where
-            nothing keeps the cleaner from removing older ones at once.
+        versions: the versions on the log.
+        complete_since: every version written since then is here; of the earlier ones the last is,
+            and the others may have been removed by compaction. None where the cleaner may remove
+            older versions at once.
         verdict: on the state at the frontier.
     """
 
@@ -94,12 +94,12 @@ class History(SheetValue):
             )
             for version in self.versions[-MOST_ROWS:]
         ]
-        since = "compaction may have taken any version but the last"
+        since = "compaction may have removed any version but the last"
         if self.complete_since is not None:
             moment = self.complete_since.isoformat(timespec="seconds")
-            since = f"complete since {moment}; of before, compaction may have taken versions"
+            since = f"complete since {moment}; compaction may have removed earlier versions"
         return Sheet(
-            f"{self.table} {said_key(self.key)}: versions on the log up to LSN {self.lsn}",
+            f"{self.table} {key_text(self.key)}: versions on the log up to LSN {self.lsn}",
             ("change", "LSN", "time", *columns),
             rows,
             notes=(since, f"verdict: {self.verdict}"),
@@ -113,7 +113,7 @@ class Origin(SheetValue):
 
     Attributes:
         table: its name.
-        topic: where its record lies.
+        topic: the topic of its record.
         key: as text by column.
         lsn: of the frontier at which it is the row.
         version: the record that decides.
@@ -140,7 +140,7 @@ class Origin(SheetValue):
             f"older records of the key that are still there: {len(self.superseded)}",
             f"verdict: {self.verdict}",
         )
-        caption = f"{self.table} {said_key(self.key)} at LSN {self.lsn}"
+        caption = f"{self.table} {key_text(self.key)} at LSN {self.lsn}"
         if last.row is None:
             caption += ": no row, it is deleted"
         return Sheet(caption, ("column", "value"), rows, notes=notes)
@@ -180,7 +180,7 @@ class Changes(SheetValue):
         return duckdb_relation(self.rows)
 
     def sheet(self) -> Sheet:
-        """Return the first of them as a table."""
+        """Return the first rows as a table."""
         names = self.rows.column_names
         shown = self.rows.slice(0, MOST_ROWS)
         rows = [[*texts(row).values()] for row in rows_of(shown)]
@@ -195,8 +195,8 @@ def rows_of(table: pa.Table) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def said_key(key: Mapping[str, str]) -> str:
-    """Return a key in a line."""
+def key_text(key: Mapping[str, str]) -> str:
+    """Return a key as one line of text."""
     return ", ".join(f"{name} = {value}" for name, value in key.items())
 
 

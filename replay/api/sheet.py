@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 MOST_ROWS = 20
-"""Shown of a table; what is left out is said."""
+"""Rows that are shown; a note says how many are not."""
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent"
 _CELL = "text-align:left;padding:.2em .8em;border-bottom:1px solid rgba(128,128,128,.35)"
 _NOTE = "opacity:.75;font-size:.9em"
@@ -22,11 +22,11 @@ class Sheet:
     """A small table.
 
     Attributes:
-        caption: what it is.
+        caption: the line above.
         columns: their names.
-        rows: texts, one a column.
-        notes: what is said below.
-        count: how many rows there are, where not all of them stand here.
+        rows: texts, one for each column.
+        notes: the lines below.
+        count: how many rows there are in all; None if `rows` has all of them.
     """
 
     caption: str
@@ -41,7 +41,7 @@ class Sheet:
         return [*([f"and {hidden:,} more"] if hidden > 0 else []), *self.notes]
 
     def text(self) -> str:
-        """Return it as lines."""
+        """Return the table as lines of text."""
         return "\n".join([self.caption, *self._lines(), *(f"  {note}" for note in self._all_notes)])
 
     def _lines(self) -> Iterator[str]:
@@ -54,7 +54,7 @@ class Sheet:
             yield ("  " + "  ".join(padded)).rstrip()
 
     def html(self) -> str:
-        """Return it as HTML; all texts are escaped."""
+        """Return the table as HTML; all texts are escaped."""
         head = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in self.columns)
         body = "".join(
             "<tr>" + "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row) + "</tr>"

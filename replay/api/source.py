@@ -3,9 +3,9 @@
 `spark.dataSource.register(ChangelogSource)`, then `spark.read.format("changelog")` with the options
 `project` and `table`, and perhaps `asOf`; or `CREATE TEMPORARY VIEW … USING changelog OPTIONS (…)`.
 
-Spark asks for schema, partitions and rows in processes of their own. The frontier is frozen and
-judged when it asks for partitions, once a query; each partition brings the cut along and, at the
-end of its task, asks again whether what it has read was exact.
+Spark asks for schema, partitions and rows in different processes. The frontier is frozen and judged
+when it asks for partitions, once a query; each partition carries the cut and, at the end of its
+task, checks again that its rows were exact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PROJECT, _TABLE, _AS_OF = "project", "table", "asOf"
 
 
 class ChangelogPartition(InputPartition):
-    """Some ranges of a topic: one, or of a topic that got more partitions all of them."""
+    """The ranges of a topic that one task reads: a single one, or all of a topic that has grown."""
 
     def __init__(self, ranges: Sequence[PartitionRange], task: _Task) -> None:
         super().__init__(None)
@@ -62,7 +62,7 @@ class ChangelogReader(DataSourceReader):
         self._options = dict(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Freeze the frontier and return what each task reads.
+        """Freeze the frontier and return the ranges of each task.
 
         Raises:
             VerdictError: the log cannot give the exact state.
@@ -109,16 +109,16 @@ class ChangelogSource(DataSource):
 
 
 def _opened(options: Mapping[str, Any]) -> OpenedTable:
-    """Open the table that options name; Spark writes their names as it likes."""
+    """Open the table that options name; Spark may change the case of their names."""
     names = {name.lower(): name for name in (_PROJECT, _TABLE, _AS_OF)}
-    given_options = {names.get(name.lower(), name): value for name, value in options.items()}
-    unknown = sorted({*given_options} - {*names.values()})
-    if unknown or _TABLE not in given_options:
+    by_name = {names.get(name.lower(), name): value for name, value in options.items()}
+    unknown = sorted({*by_name} - {*names.values()})
+    if unknown or _TABLE not in by_name:
         wrong = f'has no option "{unknown[0]}"' if unknown else 'needs the option "table"'
         raise ConfigurationError(
             f"the data source changelog {wrong}", hint="options are project, table and asOf"
         )
-    log = Log.open(Path(given_options.get(_PROJECT, ".")))
-    opened = log.table(given_options[_TABLE]).at(given_options.get(_AS_OF)).opened()
+    log = Log.open(Path(by_name.get(_PROJECT, ".")))
+    opened = log.table(by_name[_TABLE]).at(by_name.get(_AS_OF)).opened()
     opened.require_local()
     return opened

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "local", "spark"]
 LOCAL_OFFSETS = 300_000
-"""Up to so many offsets a table is read in this process, where nobody says who reads it."""
+"""A table of at most so many offsets is read in this process, unless the caller names an engine."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,7 +37,7 @@ class LogTable:
     """A table of a log at its newest frontier, or at an older one.
 
     Every read freezes its frontier, asks for the verdict before and after it, and raises where it
-    cannot be exact. Nothing is read before.
+    cannot be exact. Making this object reads nothing.
     """
 
     _reach: LogAccess
@@ -50,7 +50,7 @@ class LogTable:
         return short(self._name)
 
     def __repr__(self) -> str:
-        """Name the table and the moment; nothing is asked for it."""
+        """Name the table and the moment; this asks no server."""
         moment = self._at.lsn if isinstance(self._at, LogFrontier) else self._at
         return f"LogTable({self.name}, {'newest' if moment is None else f'at {moment}'})"
 
@@ -59,7 +59,7 @@ class LogTable:
         return replace(self, _at=moment)
 
     def frontier(self) -> LogFrontier:
-        """Return the frontier that a read now is true at; raises as `arrow`."""
+        """Return the frontier at which a read would happen now; raises as `arrow`."""
         return LogFrontier.of(self._reach.cut([self._name], self._at).record)
 
     def verdict(self) -> LogVerdict:
@@ -86,7 +86,7 @@ class LogTable:
         """Yield a Spark frame; its reads are watched inside the block and checked after it.
 
         Raises:
-            VerdictError: before or behind the block: what was read is not exact.
+            VerdictError: before or after the block: the read is not exact.
         """
         with self._reading(self.opened()) as frame:
             yield frame
@@ -95,14 +95,14 @@ class LogTable:
         """Return the rows as a table of Arrow, in no order.
 
         Args:
-            columns: which ones; all when left out.
+            columns: their names; all when left out.
             engine: `local` reads in this process, `spark` in its session; `auto` is local for a
                 topic of few records.
 
         Raises:
             ConfigurationError: no such table or column, or it cannot be read without Spark.
             VerdictError: the log cannot give the exact state.
-            LogError: a value has no place in its column's type; leave the column out.
+            LogError: a column's type cannot hold a value; leave the column out.
             UnavailableLogError: brokers or registry do not answer.
         """
         opened = self.opened()
@@ -162,15 +162,15 @@ class LogTable:
     def changes(self, start: Moment, end: Moment | None = None) -> Changes:
         """Return every change of every row between two moments; needs no Spark.
 
-        Each moment is that of the newest frontier at or before it. The log knows every change
-        since the first as long as it can give the state there exactly; else this is refused.
+        Each moment stands for the newest frontier at or before it. The log has every change since
+        the first as long as it can give the state there exactly; else this is refused.
 
         Args:
-            start: from where on.
-            end: up to where; this table's own moment when left out.
+            start: the earlier moment.
+            end: the later moment; this table's own when left out.
 
         Raises:
-            VerdictError: compaction, or a copy of the table made anew, has taken changes.
+            VerdictError: changes are missing, by compaction or because the table was copied anew.
             ConfigurationError: the end lies before the start, or the table cannot be read so.
         """
         last = self if end is None else self.at(end)

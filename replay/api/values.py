@@ -27,15 +27,15 @@ def short(table: TableName) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LogFrontier(SheetValue):
-    """An exact cut across all topics: what states are true at.
+    """An exact cut across all topics, at which states are read.
 
     Attributes:
-        slot: whose it is.
-        epoch: the slot's life.
+        slot: the slot that it was captured from.
+        epoch: grows when the slot is lost or made again.
         lsn: all transactions before it are on the log.
         time: when the last of them was committed.
-        tables: of which it speaks.
-        record: as it stands on the log.
+        tables: the tables that it contains.
+        record: as it is on the log.
     """
 
     slot: str
@@ -47,7 +47,7 @@ class LogFrontier(SheetValue):
 
     @classmethod
     def of(cls, record: FrontierRecord) -> LogFrontier:
-        """Return the value of a record."""
+        """Convert the record of a frontier."""
         frontier = record.frontier
         return cls(
             slot=frontier.slot,
@@ -83,7 +83,7 @@ class LogFrontiers(SheetValue):
         return self.found[place]
 
     def sheet(self) -> Sheet:
-        """Return the newest as a table."""
+        """Return the newest frontiers as a table."""
         newest = self.found[-MOST_ROWS:][::-1]
         rows = [
             (str(frontier.lsn), frontier.time.isoformat(), str(frontier.epoch))
@@ -115,7 +115,7 @@ class TableVerdict:
 
     @classmethod
     def of(cls, table: str, verdict: Verdict) -> TableVerdict:
-        """Return the value of a verdict."""
+        """Convert a verdict on one table."""
         deadline = verdict.deadline_ms
         return cls(
             table=table,
@@ -143,13 +143,14 @@ class LogVerdict(SheetValue):
         is_exact: whether every table can be read exactly now.
         until: when a read of all tables must have ended.
         tables: the verdict on each.
+        text: the verdict on all, as one line.
     """
 
     lsn: Lsn
     is_exact: bool
     until: datetime | None
     tables: tuple[TableVerdict, ...]
-    said: str
+    text: str
 
     @classmethod
     def of(cls, cut: Cut) -> LogVerdict:
@@ -175,7 +176,7 @@ class LogVerdict(SheetValue):
         ]
         columns = ("table", "verdict", "until", "why, or what to do")
         return Sheet(
-            f"at LSN {self.lsn}", columns, rows, notes=(self.said,), count=len(self.tables)
+            f"at LSN {self.lsn}", columns, rows, notes=(self.text,), count=len(self.tables)
         )
 
 
@@ -185,7 +186,7 @@ class TableEntry:
 
     Attributes:
         table: its name, without the schema where that is `public`.
-        topic: where its records lie.
+        topic: the topic of its records.
         partitions: of the topic.
         records_at_most: offsets up to the frontier, gaps counted.
         has_key: whether it has a primary key.
@@ -200,7 +201,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LogTables(SheetValue):
-    """The tables of which the newest frontier speaks.
+    """The tables that the newest frontier contains.
 
     Attributes:
         lsn: of the frontier.
@@ -240,7 +241,7 @@ class LogTables(SheetValue):
         return iter(self.found)
 
     def sheet(self) -> Sheet:
-        """Return them as a table."""
+        """Return the tables as a table of their facts."""
         columns = ("table", "topic", "partitions", "records at most", "key")
         rows = [_entry(entry) for entry in self.found[:MOST_ROWS]]
         return Sheet(f"tables at LSN {self.lsn}", columns, rows, count=len(self.found))

@@ -1,7 +1,8 @@
-"""Convert a Kafka client's settings from librdkafka's names to the names of Spark's tasks.
+"""Convert a Kafka client's settings from librdkafka's names to those that Spark's tasks need.
 
 A user gives one set of settings, for confluent-kafka; a task reads with that or with the Java
-client. Files are read here and travel as text, so that an executor on another machine needs none.
+client. Certificate files are read here and sent as text, since an executor on another machine does
+not have them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from changelog.contract.base.errors import ConfigurationError
 
+# Settings with the same name in both clients.
 _SAME = {"security.protocol", "client.id", "client.rack", "ssl.endpoint.identification.algorithm"}
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -18,6 +20,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _SASL = {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"}
+# Of the Java client: the setting that takes the PEM text, and the one that says that it is PEM.
 _FILES = {
     "ssl.ca.location": ("ssl.truststore.certificates", "ssl.truststore.type"),
     "ssl.certificate.location": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
@@ -28,7 +31,7 @@ _TEXTS = {
     "ssl.certificate.pem": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
     "ssl.key.pem": ("ssl.keystore.key", "ssl.keystore.type"),
 }
-_TRAVELLING = {
+_TEXT_IN_PLACE_OF_FILE = {
     "ssl.ca.location": "ssl.ca.pem",
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
@@ -37,10 +40,13 @@ _SECURITY = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the Java client's settings; what only tunes librdkafka is left out."""
+    """Return the Java client's settings; those that only tune librdkafka are left out.
+
+    Raises ConfigurationError: a setting of security has no counterpart, or a file is not PEM.
+    """
     java = {name: options[name] for name in options if name in _SAME}
     if java.get("ssl.endpoint.identification.algorithm") == "none":
-        java["ssl.endpoint.identification.algorithm"] = ""  # the Java client's word for it
+        java["ssl.endpoint.identification.algorithm"] = ""  # how the Java client spells "none"
     java |= _sasl(options)
     java |= _pem(options, _FILES, _file_text)
     java |= _pem(options, _TEXTS, lambda _, text: text)
@@ -57,12 +63,14 @@ def java_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def travelling(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the same settings for librdkafka on another machine: with texts in place of files.
+    """Return librdkafka's settings for another machine: with texts in place of files.
 
     Raises ConfigurationError: a file is missing, or is not PEM.
     """
     return {
-        _TRAVELLING.get(name, name): _file_text(name, value) if name in _TRAVELLING else value
+        _TEXT_IN_PLACE_OF_FILE.get(name, name): (
+            _file_text(name, value) if name in _TEXT_IN_PLACE_OF_FILE else value
+        )
         for name, value in options.items()
     }
 

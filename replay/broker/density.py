@@ -1,7 +1,7 @@
 """Estimate the density of records in a log where the cleaner has left gaps. Pure.
 
-A partition is cut into strata of equal length; the first records of each say how many there may be
-in the whole. So a read can be estimated, and split, by records instead of by offsets.
+A partition is cut into strata of equal length, and the first records of each show how dense it is.
+So the length of a read can be estimated, and the read split, by records instead of by offsets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Self
 
 POINTS = 16
+"""Strata of a partition that are sampled, unless a caller says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,11 @@ class Stratum:
 
     start: int  # its first offset
     end: int  # the first offset behind it
-    records: float  # there, an estimate unless all were seen
+    records: float  # in it; an estimate unless all were read
 
     @classmethod
     def measured(cls, start: int, end: int, offsets: Sequence[int], *, is_whole: bool) -> Self:
-        """Estimate from the offsets of the first records; `is_whole` when there are no others."""
+        """Estimate from the offsets of the first records; `is_whole` if these are all of them."""
         if is_whole or not offsets:
             return cls(start, end, float(len(offsets)))
         return cls(start, end, len(offsets) * (end - start) / (offsets[-1] + 1 - start))

@@ -1,7 +1,7 @@
 """Probe a topic by reading a few records: after a frontier's ends, and for its density.
 
-No client may ask the broker's cleaner how far it is. What can be asked: where a log starts, and
-which records there still are. The first record after a frontier's end says from when on the cleaner
+A client cannot ask how far the broker's cleaner has come; it can only ask where a log starts, and
+which records are still there. The first record after a frontier's end says from when on the cleaner
 may have removed one before it; the gaps between records say how much it has removed.
 """
 
@@ -23,8 +23,10 @@ from replay.broker.density import POINTS, Density, Stratum, strata_of
 from replay.broker.splits import doubtful
 from replay.broker.topic_state import AfterEnds, TopicState
 
+# A probe needs a few records of each place: more would only be thrown away.
 _FETCH_BYTES = 32 << 10
 _BACKOFF_MS = 5
+# Sampled at the start of each stratum.
 _RECORDS = 50
 
 
@@ -35,9 +37,9 @@ class _Place:
     topic: str
     partition: int
     start: int  # the first offset to read
-    stop: int | None = None  # the first one not to read; None when it does not matter
-    # of the leader that `start` is known from; with it the client asks the present leader whether
-    # it has all before (OffsetForLeaderEpoch, KIP-320)
+    stop: int | None = None  # the first one not to read; None without a limit
+    # epoch of the leader that `start` was read from; with it the client asks the present leader
+    # whether it has all records before (OffsetForLeaderEpoch, KIP-320)
     epoch: int | None = None
 
     def to_client(self) -> TopicPartition:
@@ -57,12 +59,12 @@ class _Probe:
 
     def __init__(self, kafka: KafkaConnection) -> None:
         self._kafka = kafka
-        # A transaction that is open now may be committed while a scan goes on: what it has
-        # appended already counts from when that was.
+        # Uncommitted records too: a transaction that is open now may be committed during the scan,
+        # and for the cleaner its records then count from when they were appended.
         self._consumer = reading_consumer(
             kafka,
             committed=False,
-            # With one message in hand it asks for no more, by default for a whole second.
+            # With one message queued the client stops fetching, by default for a whole second.
             fetch_queue_backoff_ms=_BACKOFF_MS,
             fetch_message_max_bytes=_FETCH_BYTES,
             queued_min_messages=1,
@@ -87,7 +89,7 @@ class _Probe:
                     del remaining[at]
                     self._consumer.pause([TopicPartition(*at)])
                     steps.done()
-            # A partition stays paused over assignments.
+            # librdkafka keeps a partition paused even when it is assigned again.
             self._consumer.resume([place.to_client() for place in places])
         return list(answers.values())
 
@@ -122,7 +124,7 @@ def read_after_ends(
 ) -> dict[str, AfterEnds]:
     """Read the first record after a frontier's ends in each topic that the frontier knows.
 
-    Reads at most one record of each partition, and of none that nothing was added to.
+    Reads at most one record of each partition, and none where nothing was added.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -187,8 +189,8 @@ def sample_density(
 ) -> dict[str, Density]:
     """Sample how many records there are for each offset.
 
-    `ranges`: per topic the start and the end offset of each partition. `points`: how many places of
-    each partition are looked at, evenly spread.
+    `ranges`: per topic the start and the end offset of each partition. `points`: how many strata of
+    each partition are sampled, evenly spread.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -210,7 +212,7 @@ def sample_density(
 def refine_density(
     kafka: KafkaConnection, topic: str, density: Density, *, tasks: int, rounds: int = 10
 ) -> Density:
-    """Sample again where a cut into this number of tasks is uncertain; see `replay.broker.splits`.
+    """Sample again where cuts between this number of tasks are uncertain (`replay.broker.splits`).
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """

@@ -1,9 +1,9 @@
 """Cut a topic so that each task of a scan has about as many records. Pure.
 
 Splitting by offsets gives tasks of very different lengths on a log that was cleaned: most of its
-records stand near its end. So cuts follow the sampled density (`replay.broker.density`). What is
-still in doubt is where between two samples the density changes; there `doubtful` asks for more
-samples, until no task can be off by more than a part of its share.
+records are near its end. So cuts follow the sampled density (`replay.broker.density`). It is not
+known where between two samples the density changes; there `doubtful` asks for more samples, until
+no task can be off by more than a fraction of its share.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from itertools import pairwise
 from replay.broker.density import Density, Stratum
 
 DOUBT = 0.25
-"""A stratum may hold so much more or less than its estimate, as a part of one task's share."""
+"""How far a stratum may be off its estimate, as a fraction of one task's share."""
 
 LEAST_RECORDS = 100_000
-"""Of a task: a scan of so many takes 0.1 s, and a further task of Spark's Kafka source 0.05 s."""
+"""For a task: scanning these takes 0.1 s, and starting a task of Spark's Kafka source 0.05 s."""
 
 MOST_RECORDS = 20_000_000
-"""Of a task: a minute or two, which is what is done again when a worker is lost. With more tasks
-than partitions a key has last records in several of them, which Spark then has to sort."""
+"""For a task: a minute or two, which is repeated when a worker is lost. With more tasks than
+partitions a key has last records in several tasks, which Spark then has to sort."""
 
+# The last stratum of a partition is halved until it is at most this part of the whole.
 _LAST_PARTS = 256
 
 
 def tasks_of(records: int, *, partitions: int, cores: int) -> int:
     """Return the number of tasks for a scan.
 
-    Less than one for each partition is not possible. More are worth it where cores would wait,
-    if each has enough to do; and where one would be so long that losing it costs much.
+    One for each partition at least. More are worth it where cores would be idle, if each has
+    enough to do; and where one would be so long that repeating it costs much.
     """
     return max(partitions, min(cores, records // LEAST_RECORDS), -(-records // MOST_RECORDS))
 
 
 def doubtful(strata: Sequence[Stratum], share: float) -> list[int]:
-    """Name the strata of a partition that another sample should halve.
+    """Return the numbers of the strata of a partition that another sample should halve.
 
     `strata`: of the partition, in their order.
     """
@@ -46,7 +47,7 @@ def doubtful(strata: Sequence[Stratum], share: float) -> list[int]:
         if this.end - this.start > 1
         and abs(_density(following) - _density(this)) * (this.end - this.start) > DOUBT * share
     ]
-    # Nothing behind the last one says whether its density changes.
+    # No sample follows the last one, so nothing shows whether its density changes.
     if strata and _is_long(strata):
         numbers.append(len(strata) - 1)
     return numbers
@@ -60,7 +61,7 @@ def _is_long(strata: Sequence[Stratum]) -> bool:
 def layers(density: Density, tasks: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Cut a topic into about `tasks` ranges; each layer has at most one range a partition.
 
-    Gives starts and ends of each layer. Together the layers hold every offset of every partition
+    Returns starts and ends of each layer. Together the layers hold every offset of every partition
     once; a partition has an empty range in a layer that it has no part in.
     """
     total = sum(_records(strata) for strata in density.strata)

@@ -16,8 +16,7 @@ class TopicState:
     settings: Mapping[str, str]  # every setting in force, by Kafka's names
     log_starts: tuple[int, ...]  # per partition the first offset that is still there
     ends: tuple[int, ...]  # per partition the first offset that is not there yet
-    # per partition a number that grows when its leader changes; -1 for one that the broker does not
-    # tell
+    # per partition a number that grows when its leader changes; -1 if the broker does not say
     leader_epochs: tuple[int, ...]
 
     @property
@@ -40,8 +39,8 @@ class AfterEnds:
 def changes(before: Mapping[str, TopicState], after: Mapping[str, TopicState]) -> tuple[str, ...]:
     """Return the changes of topics during a scan: each makes its result doubtful.
 
-    A leader that changed is one: replicas clean on their own, so the new leader may have lost a
-    tombstone whose value the old one still gave.
+    So does another leader: each replica has its own cleaner, and the new leader may have removed a
+    tombstone after the old one still gave the deleted value.
     """
     return tuple(
         f'topic "{topic}": {problem}'
@@ -50,6 +49,7 @@ def changes(before: Mapping[str, TopicState], after: Mapping[str, TopicState]) -
     )
 
 
+# The settings by which a verdict computes what the cleaner may have removed.
 _WATCHED = (
     "cleanup.policy",
     "message.timestamp.type",

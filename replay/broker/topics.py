@@ -1,10 +1,10 @@
 """Ask the brokers for the frontier and the state of each topic.
 
 Offsets are resolved here, on the driver, by one ListOffsets request each for starts and ends. The
-ends count every record that the replicas have, as the frontier's do. Records are read only when
-they are committed (`read_committed`): with `--exactly-once`, a crash leaves aborted ones before the
-ends of the next frontier. Nobody sees what lies behind a transaction that is still open, so before
-a read it is asked whether one is (`require_stable`): a read would wait for its end without a word.
+ends count every record that the replicas have, as the frontier's do. Only committed records are
+read (`read_committed`): with `--exactly-once`, a crash leaves aborted ones before the ends of the
+next frontier. Records behind an open transaction cannot be read, and a read would silently wait for
+its end, so `require_stable` looks for one before.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from changelog.kafka.scan import OffsetRange, scan
 from replay.broker.topic_state import TopicState
 
 STABLE_S = 10.0
-"""How long an open transaction before a frontier's ends is waited for."""
-_NAP_S = 0.05
+"""How long to wait for an open transaction before a frontier's ends."""
+_ASK_AGAIN_S = 0.05
+_WINDOW = 1000
+"""Records that `frontiers_back` reads first."""
 
 
 def inspect(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, TopicState]:
@@ -78,9 +80,9 @@ def cleanable_ends(
     lags_ms: Mapping[str, int],
     now_ms: int,
 ) -> dict[str, tuple[int, ...]]:
-    """Return per partition the offset that the cleaner has not passed: all from it on is younger.
+    """Return per partition the first offset that the cleaner has not reached yet.
 
-    `lags_ms`: per topic how old a record must be before one before it is removed.
+    `lags_ms`: per topic how old a record must be before it makes the cleaner remove an older one.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -100,7 +102,7 @@ def cleanable_ends(
 def stable_ends(
     kafka: KafkaConnection, states: Mapping[str, TopicState]
 ) -> dict[str, tuple[int, ...]]:
-    """Return per partition the end of what can be read: where the first open transaction begins.
+    """Return per partition the first offset that cannot be read: of an open transaction, or the end.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -126,9 +128,9 @@ def require_stable(
 ) -> None:
     """Check that no transaction is open before a frontier's ends; waits for one a moment.
 
-    The one of the frontier itself is over when the frontier can be seen, but for the marks that
-    the brokers still have to write to each partition. A log that ends before the frontier holds
-    nothing back: that it lost records is for the verdict to say.
+    The transaction of the frontier itself has been committed when the frontier can be read, but the
+    brokers may still have to write its markers to each partition. A log that ends before the
+    frontier is not reported here: that it lost records is for the verdict to say.
 
     Raises UnavailableLogError: one stays open, or the brokers do not answer; LogError: they refuse.
     """
@@ -142,7 +144,7 @@ def require_stable(
                 hint="the brokers end it after its producer's timeout, which is a minute for a "
                 "capture that died; one that hangs is ended by `kafka-transactions.sh abort`",
             )
-        time.sleep(_NAP_S)
+        time.sleep(_ASK_AGAIN_S)
 
 
 def _held_back(
@@ -175,21 +177,21 @@ def read_frontier(kafka: KafkaConnection, topic: str, slot: str | None = None) -
 class NewestFrontier:
     """The newest frontier of a slot, for a caller that asks for it repeatedly.
 
-    What stands at the topic's end is read once: the brokers are asked whether it is the end still.
+    It is read again only when the topic has changed since the last time.
     """
 
     def __init__(self, kafka: KafkaConnection, topic: str, slot: str) -> None:
-        """Prepare; the first `read` asks the brokers."""
+        """Connect to nothing yet; the first `read` asks the brokers."""
         self._kafka, self._topic, self._slot = kafka, topic, slot
         self._records = NewestRecords(kafka, topic)
-        self._read: tuple[TopicState, FrontierRecord] | None = None
+        self._last: tuple[TopicState, FrontierRecord] | None = None
 
     def read(self) -> FrontierRecord:
-        """Return it; raises as `read_frontier`."""
+        """Return the newest frontier; raises as `read_frontier`."""
         state = _frontier_topic(self._kafka, self._topic)
-        if self._read is None or self._read[0] != state:
-            self._read = state, _newest_frontier(self._records, state, self._slot)
-        return self._read[1]
+        if self._last is None or self._last[0] != state:
+            self._last = state, _newest_frontier(self._records, state, self._slot)
+        return self._last[1]
 
 
 def _newest_frontier(records: NewestRecords, state: TopicState, slot: str | None) -> FrontierRecord:
@@ -229,7 +231,7 @@ def _frontier_topic(kafka: KafkaConnection, topic: str) -> TopicState:
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[FrontierRecord]:
     """Read every frontier of a slot that is still on its topic, in the topic's order.
 
-    How many those are is the cleaner's doing: all that are younger than the topic's
+    The cleaner decides how many there are: all that are younger than the topic's
     `min.compaction.lag.ms`, and of the older ones at least the last.
 
     Raises:
@@ -242,7 +244,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> list[Fronti
     frontiers: list[FrontierRecord] = []
     for record in _records(kafka, state):
         value = record.value()
-        if record.key() == own_key and value is None:  # the log was given up, and began anew
+        if record.key() == own_key and value is None:  # capture gave the log up and began a new one
             frontiers.clear()
         if record.key() != own_key or value is None or is_strange(own_key, value):
             continue
@@ -258,7 +260,7 @@ def frontiers_back(
 ) -> Iterator[Frontier]:
     """Yield the frontiers of a slot before an offset of their topic, the newest first.
 
-    Ends where the log was given up. Reads a thousand records, and more only as it goes on.
+    Ends where capture gave a log up. Reads a thousand records first, and more as the caller goes on.
 
     Raises NoFrontierError: the topic is not there; UnavailableLogError: the brokers do not answer.
     """
@@ -275,17 +277,14 @@ def frontiers_back(
         end, window = start, window * 8
 
 
-_WINDOW = 1000
-
-
 def _records(kafka: KafkaConnection, state: TopicState, begin: int = 0) -> Iterator[Message]:
-    """Return the records of a topic of one partition, from an offset on if it is there still."""
+    """Return the records of a topic of one partition, from `begin` or its first offset on."""
     start = max(state.log_starts[0], begin)
     return scan(kafka, [OffsetRange(state.topic, 0, start, state.ends[0])])
 
 
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
-    """Read the schemas that capture notes where no registry is, by subject, the oldest first.
+    """Read the schemas that capture stores without a registry, by subject, the oldest first.
 
     Raises LogError: the topic is not there; UnavailableLogError: the brokers do not answer.
     """

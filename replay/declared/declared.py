@@ -1,8 +1,8 @@
 """Logs of other programs through the same fold: freeze -> read -> interpret -> fold -> rows.
 
-The records are read in Python workers (`replay.declared.interpret`): what they say of which key
-stands in the value, so that each has to be read before the fold. From there it is Spark's: the last
-statement of each key, and only then whether it says that the row is gone.
+The records are read in Python workers (`replay.declared.interpret`): a record's value may name
+another key than its own, so each has to be decoded before the fold. From there on it is Spark's
+work: choose the last statement of each key, and only then ask whether it deletes the row.
 """
 
 from __future__ import annotations
@@ -56,10 +56,13 @@ if TYPE_CHECKING:
     from changelog.contract.rows.relation import TableName
 
 NO_FRONTIER = -1
-"""The offset of a cut that stands on no frontier topic."""
+"""The offset of a cut that was not read from a frontier topic."""
 
-_LAST = 2**63 - 1
-_LOOK_MS = int(LOOK_S * 1000)
+# The LSN of a statement at fault, so that it sorts behind every other of its key.
+_HIGHEST_LSN = 2**63 - 1
+# Until the next check, where no deadline says when.
+_CHECK_AGAIN_MS = int(LOOK_S * 1000)
+# The columns of a statement before its row; `_DDL` is the same for Spark.
 _COLUMNS = (
     ("key", pa.string()),
     ("partition", pa.int32()),
@@ -90,10 +93,10 @@ def make_declared_cut(
 ) -> Cut:
     """Freeze the present ends of the logs, and judge a read up to them.
 
-    A log ends where a transaction is open: of its records nobody knows if they are to count.
+    A log ends at its first open transaction, which may still be aborted.
 
     With `sample` a few records are read, for a better estimate of how many there are. `steps`
-    counts as that of `freeze` does.
+    counts the topics that were looked at.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -136,7 +139,7 @@ def _alive_from(
 ) -> dict[str, tuple[int, ...]]:
     """Return the start offsets of topics whose oldest records are gone.
 
-    What is gone before the read is accepted; what goes meanwhile is not.
+    That records are missing from before the read is accepted; that they go during it is not.
     """
     starts_of = {}
     for log in logs:
@@ -157,7 +160,7 @@ def recheck_declared(
 ) -> int:
     """Check that no record of a scan that began with the cut can have been cleaned away up to now.
 
-    Gives for how many milliseconds that stays so; for long where nothing was appended.
+    Returns for how many milliseconds that will stay true.
 
     Raises VerdictError: one may have been, or a topic changed; UnavailableLogError: the brokers do
     not answer.
@@ -174,7 +177,7 @@ def recheck_declared(
             "and a min.compaction.lag.ms that is longer than the rebuild",
         )
     if cut.verdict.deadline_ms is None or cut.verdict.is_late(now_ms):
-        return _LOOK_MS
+        return _CHECK_AGAIN_MS
     return cut.verdict.deadline_ms - cut.settings.clock_allowance_ms - now_ms
 
 
@@ -245,15 +248,16 @@ def _batch(
     columns: Sequence[LoggedColumn],
     schema: pa.Schema,
 ) -> pa.RecordBatch:
-    out: list[tuple[object, ...]] = []
+    """Interpret a batch of records; the result has a row for each statement."""
+    rows: list[tuple[object, ...]] = []
     statements: list[Statement] = []
     for key, value, partition, offset in zip(
         *(batch.column(n).to_pylist() for n in range(4)), strict=True
     ):
         for step, statement in enumerate(reader.statements(key, value)):
-            # Only what may be quarantined needs its bytes again.
+            # Only a record that may be quarantined has to keep its bytes.
             raw = (key, value) if statement.fault is not None or statement.missing else (None, None)
-            missing = [*statement.missing], statement.begins
+            left_out = [*statement.missing], statement.begins
             facts = (
                 statement.key,
                 partition,
@@ -263,9 +267,9 @@ def _batch(
                 statement.is_tombstone,
                 statement.fault,
             )
-            out.append((*facts, *missing, *raw))
+            rows.append((*facts, *left_out, *raw))
             statements.append(statement)
-    arrays = [pa.array([row[n] for row in out], kind) for n, (_, kind) in enumerate(_COLUMNS)]
+    arrays = [pa.array([row[n] for row in rows], kind) for n, (_, kind) in enumerate(_COLUMNS)]
     fields = [
         pa.array([None if s.row is None else s.row[n] for s in statements], _storage(c.type)).cast(
             arrow_type(c.type)
@@ -291,15 +295,15 @@ def _carried(source: _LogSource, raw: DataFrame, left_out: LeftOutColumns) -> Da
 def _grouped(source: _LogSource, statements: DataFrame, left_out: LeftOutColumns) -> DataFrame:
     """Return the aggregates of each key's statements.
 
-    A statement at fault comes last: what it would have said of its key is not known. One without
-    a key stands for itself.
+    A statement at fault counts as the newest, since nobody knows what it said of its key. One
+    without a key is a group of its own.
     """
     whole = F.struct("row", "fault", "missing", "partition", "offset", "raw_key", "raw_value")
     at_fault = F.col("fault").isNotNull()
     offset = F.struct("offset", "step")
     own = F.when(F.col("key").isNull(), F.struct("partition", "offset"))
     by_lsn = source.log.order is Order.LSN
-    lsn = F.when(at_fault, F.lit(_LAST)).otherwise(F.col("lsn")) if by_lsn else F.lit(0)
+    lsn = F.when(at_fault, F.lit(_HIGHEST_LSN)).otherwise(F.col("lsn")) if by_lsn else F.lit(0)
     is_event = ~F.col("is_tombstone") if by_lsn else F.lit(True)
     order = F.struct(at_fault.alias("at_fault"), lsn.alias("lsn"), "offset", "step")
     return statements.groupBy("key", own).agg(
@@ -319,8 +323,8 @@ def _folded(log: DeclaredLog, groups: DataFrame, left_out: LeftOutColumns) -> Da
     last = F.when(_is_torn(log), _torn(log)).otherwise(left_out.last())
     checked = groups.withColumn("last", last)
     if log.order is Order.LSN:
-        # A tombstone has no lsn. The delete before it says when it was; where that is cleaned
-        # away, so is all that was older, and the place in the partition decides.
+        # A tombstone has no LSN. The delete before it has one; where that was cleaned away, so
+        # was everything older, and the offset decides.
         newest = F.col("newest")
         decides = F.col("tombstone").isNotNull() & (
             newest.isNull()
@@ -385,7 +389,7 @@ class _LastStatements:
 
 
 def _storage(kind: ColumnType) -> pa.DataType:
-    """Return the type of the bare values: days and microseconds are numbers."""
+    """Return Arrow's type of the bare values: days and microseconds are numbers."""
     if kind.element is not None:
         return pa.list_(_storage(kind.element))
     if kind.kind is Kind.DATE:
@@ -399,17 +403,17 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _LogSource:
-    """A log and how its records are read."""
+    """A declared log, its columns and the schemas of its records."""
 
     log: DeclaredLog  # as declared
     columns: tuple[LoggedColumn, ...]  # of its rows
     keys: Mapping[int, str]  # Avro schemas of keys by id; empty in JSON
     values: Mapping[int, str]  # Avro schemas of values by id; empty in JSON
-    reader_id: int  # id of the newest of these; 0 in JSON
+    reader_id: int  # id of the newest schema of values; 0 in JSON
 
 
 def source_of(log: DeclaredLog, schemas: SchemaReader) -> _LogSource:
-    """Return the present columns of a log, and how its records are read.
+    """Look up the present columns of a log, and the schemas of its records.
 
     Raises:
         ConfigurationError: a column of the key is not among them.

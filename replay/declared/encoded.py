@@ -1,8 +1,8 @@
 """Rows of declared logs as capture would write them: framed Avro under a schema of our own.
 
-What goes forward in this process reads records of the project's own tables. A row of another
-program's log that is held here is put into the same form, under a schema that no registry has, so
-that one decoder gives the same types and values for both. Pure.
+A follower without Spark decodes the records of the project's own tables. A row of another program's
+log is put into the same form, under a schema that no registry has, so that one decoder gives the
+same types and values for both. Pure.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from replay.declared.interpret import Row
 from replay.decode.schemas import TopicSchemas
 
 SCHEMA_ID = 1
-"""Of the only version of the schema."""
+"""The id of the only version of the schema."""
 
 _Encoder = Callable[[Any], bytes]
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+# Of each integer type, without the sign.
 _BITS = {Kind.INT: 31, Kind.DATE: 31, Kind.LONG: 63, Kind.TIMESTAMP: 63, Kind.TIMESTAMPTZ: 63}
 _INEXACT = (ValueError, TypeError, ArithmeticError, struct.error, ChangelogError)
 
@@ -55,16 +56,16 @@ class DeclaredRowEncoder:
         # under which the rows are decoded
         self.schemas = TopicSchemas(log.topic, None, {SCHEMA_ID: schema}, SCHEMA_ID)
         self._fields = field_names(column.column for column in columns)
-        self._check(schema)
+        self._check_columns(schema)
         self._rows = AvroRowReader(log.topic, self.schemas.writers, SCHEMA_ID, PLAIN)
         self._frame = frame(SCHEMA_ID)
-        self._write = [
+        self._encoders = [
             (_encoder(column.type, nullable=is_nullable), NULL_BRANCH if is_nullable else None)
             for column in columns
             for is_nullable in [column.column not in log.key]
         ]
 
-    def _check(self, schema: str) -> None:
+    def _check_columns(self, schema: str) -> None:
         """Refuse a column whose values would not read back as the same type."""
         lower = [field.lower() for field in self._fields]
         for own, field, read in zip(
@@ -76,20 +77,20 @@ class DeclaredRowEncoder:
                 raise VerdictError(f"{self._name(own)} is not held here")
 
     def encode(self, row: Row) -> bytes:
-        """Return a row's record."""
+        """Encode a row as the value of a record."""
         parts = [self._frame]
-        for column, (write, null), value in zip(self._columns, self._write, row, strict=True):
+        for column, (encode, null), value in zip(self._columns, self._encoders, row, strict=True):
             if value is None and null is not None:
                 parts.append(null)
                 continue
             try:
-                parts.append(write(value))
+                parts.append(encode(value))
             except _INEXACT as error:
                 raise VerdictError(f"{self._name(column)} is not held here: {error}") from error
         return b"".join(parts)
 
     def decode(self, record: bytes) -> Row:
-        """Return the row of a record that this encoded."""
+        """Decode the row of a value that `encode` returned."""
         values = self._rows.row(record) or ()
         return [
             decimal_of(value, column.type.scale)
@@ -110,65 +111,66 @@ def _shape(kind: ColumnType) -> tuple[Kind, int, int, Kind | None]:
 def _encoder(kind: ColumnType, *, nullable: bool) -> _Encoder:
     """Return the function that encodes a value that is there, the branch of its union included."""
     first, _ = branch_bytes(nullable=nullable, null_second=False)
-    plain = _plain(kind)
+    encode = _bare_encoder(kind)
     if nullable or kind.has_escape:
-        return lambda value: first + plain(value)
-    return plain
+        return lambda value: first + encode(value)
+    return encode
 
 
-def _plain(kind: ColumnType) -> _Encoder:
+def _bare_encoder(kind: ColumnType) -> _Encoder:
+    """Return the function that encodes a value without the branch of a union."""
     if kind.kind is Kind.DECIMAL:
         return partial(_decimal_bytes, kind.precision, kind.scale)
     if kind.element is not None:
-        return partial(_array, _plain(kind.element))
+        return partial(_array, _bare_encoder(kind.element))
     if kind.kind in _BITS:
         return partial(_integer, _BITS[kind.kind])
     return _SIMPLE[kind.kind]
 
 
-def _of(value: Any, *types: type) -> Any:  # noqa: ANN401 - a value of a row
-    if type(value) not in types:
+def _typed(value: Any, *types: type) -> Any:  # noqa: ANN401 - a value of a row
+    if type(value) not in types:  # not isinstance: a bool is an int
         raise TypeError(f"it is a {type(value).__name__}")
     return value
 
 
 def _integer(bits: int, value: Any) -> bytes:  # noqa: ANN401
-    number: int = _of(value, int)
+    number: int = _typed(value, int)
     if not -(1 << bits) <= number < 1 << bits:
         raise ValueError(f"{number} needs more than {bits + 1} bits")
     return encode_long(number)
 
 
 def _boolean(value: Any) -> bytes:  # noqa: ANN401
-    return b"\x01" if _of(value, bool) else b"\x00"
+    return b"\x01" if _typed(value, bool) else b"\x00"
 
 
 def _float(form: struct.Struct, value: Any) -> bytes:  # noqa: ANN401
-    number = float(_of(value, float, int))
+    number = float(_typed(value, float, int))
     raw = form.pack(number)
     if isinstance(value, int) and form.unpack(raw)[0] != value:
-        raise ValueError(f"no such number is {value}")
+        raise ValueError(f"{value} has no exact floating-point number")
     return raw
 
 
 def _string(value: Any) -> bytes:  # noqa: ANN401
-    text: str = _of(value, str)
+    text: str = _typed(value, str)
     return encode_bytes(text.encode("utf-8"))
 
 
 def _bytes(value: Any) -> bytes:  # noqa: ANN401
-    return encode_bytes(_of(value, bytes))
+    return encode_bytes(_typed(value, bytes))
 
 
 def _decimal_bytes(precision: int, scale: int, value: Any) -> bytes:  # noqa: ANN401
-    number: Decimal = _of(value, Decimal)
+    number: Decimal = _typed(value, Decimal)
     if not number.is_finite() or (number and number.adjusted() >= precision - scale):
         raise ValueError(f"{number} has more than {precision} digits")
     return encode_bytes(decimal_bytes(str(number).encode("ascii"), scale))
 
 
 def _array(element: _Encoder, value: Any) -> bytes:  # noqa: ANN401
-    items: list[Any] = _of(value, list)
+    items: list[Any] = _typed(value, list)
     if not items:
         return b"\x00"
     body = [b"\x00" if item is None else b"\x02" + element(item) for item in items]

@@ -23,11 +23,11 @@ from changelog.contract.rows.types import Kind
 
 
 class FaultyRecordError(Exception):
-    """A record is faulty; says why."""
+    """A record is faulty; the message says why."""
 
 
 class JsonNumber(str):
-    """A JSON number as the source wrote it: no double has touched it."""
+    """A JSON number as the source wrote it, never converted to a double."""
 
     __slots__ = ()
 
@@ -35,18 +35,19 @@ class JsonNumber(str):
 def loads(raw: bytes) -> Any:  # noqa: ANN401 - JSON
     """Parse JSON.
 
-    Raises FaultError: a member comes twice, or a number is none; ValueError: it is no JSON.
+    Raises FaultyRecordError: a member comes twice, or a number is NaN or infinite; ValueError: it
+    is no JSON.
     """
     return json.loads(
         raw.decode("utf-8"),
         parse_int=JsonNumber,
         parse_float=JsonNumber,
-        parse_constant=_no_constant,
+        parse_constant=_refuse_constant,
         object_pairs_hook=_object,
     )
 
 
-def _no_constant(name: str) -> Any:  # noqa: ANN401
+def _refuse_constant(name: str) -> Any:  # noqa: ANN401
     raise FaultyRecordError(f"{name} is not JSON")
 
 
@@ -58,7 +59,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 Reader = Callable[[Any], Any]
-"""Returns a value of a column's type; raises FaultError or ValueError for what has none."""
+"""Converts a raw value to its column's type; raises FaultyRecordError or ValueError if it cannot."""
 
 
 def reader(column: LoggedColumn, *, avro: bool) -> Reader:
@@ -84,7 +85,7 @@ def _digits(value: dict[str, Any]) -> str:
     return decimal_text(value["value"], value["scale"])
 
 
-# Without it Python's own context would round to 28 digits, and say nothing.
+# Python's default context would round to 28 digits without an error.
 _EXACT = decimal.Context(prec=60, traps=[decimal.InvalidOperation, decimal.Inexact])
 
 
@@ -127,8 +128,8 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 
 def _integer(bits: int) -> Reader:
     def read(value: Any) -> int:  # noqa: ANN401
-        is_one = isinstance(value, JsonNumber) and _INTEGER.fullmatch(value) is not None
-        number = int(_demand(is_one, value, "an integer"))
+        is_integer = isinstance(value, JsonNumber) and _INTEGER.fullmatch(value) is not None
+        number = int(_demand(is_integer, value, "an integer"))
         _demand(-(1 << bits) <= number < 1 << bits, value, f"an integer of {bits + 1} bits")
         return number
 
@@ -153,18 +154,19 @@ def _float(value: Any) -> float:  # noqa: ANN401
 
 def _string(value: Any) -> str:  # noqa: ANN401
     """Return a text as it is, and any other JSON value as JSON text."""
-    return str(value) if isinstance(value, str) else _dumped(value)
+    return str(value) if isinstance(value, str) else _json_text(value)
 
 
-def _dumped(value: Any) -> str:  # noqa: ANN401
+def _json_text(value: Any) -> str:  # noqa: ANN401
+    """Return a value as JSON, its numbers with the characters that they came with."""
     match value:
         case JsonNumber():
             return str(value)
         case dict():
-            members = (f"{_dumped(name)}:{_dumped(item)}" for name, item in value.items())
+            members = (f"{_json_text(name)}:{_json_text(item)}" for name, item in value.items())
             return "{" + ",".join(members) + "}"
         case list():
-            return "[" + ",".join(map(_dumped, value)) + "]"
+            return "[" + ",".join(map(_json_text, value)) + "]"
         case _:
             return json.dumps(value, ensure_ascii=False)
 
@@ -195,6 +197,7 @@ def _moment(*, zoned: bool) -> Reader:
             expected = "a moment with a zone" if zoned else "a moment without a zone"
             raise FaultyRecordError(f"{value!r} is not {expected} in ISO 8601")
         fraction = (parts[3] or "").ljust(9, "0")
+        # Columns hold microseconds: nanoseconds would have to be rounded.
         _demand(fraction[6:] == "000", value, "a moment of whole microseconds")
         zone = (parts[4] or "Z").replace("Z", "+00:00")
         whole = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{zone}").astimezone(UTC)

@@ -1,11 +1,11 @@
-"""The last statement of each key of a range of one partition, as records to be held. Pure.
+"""The last statement of each key in a range of one partition, encoded as a record. Pure.
 
-The rule is that of the whole fold: within a partition the last statement of a key decides, and a
-value that it leaves out is that of the newest older statement of the same row that has it. Where
-the source's position decides, the last one is that of the highest; a tombstone has none and counts
-where it stands, unless it stands right behind the delete that it belongs to. What the whole fold
-would have to look elsewhere for is refused: whoever reads the whole log says then what the matter
-is.
+The rule is that of the fold of a whole log: within a partition the last statement of a key decides,
+and a value that it leaves out is taken from the newest older statement of the same row that has it.
+Where the log is ordered by the source's position, the statement with the highest one decides; a
+tombstone has none and counts by its offset, unless it directly follows the delete that it belongs
+to. Whatever could only be decided from records outside of the range is refused, so that the caller
+reads the whole log and reports what that finds.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from replay.declared.encoded import DeclaredRowEncoder
 from replay.declared.interpret import Interpreter, Row, Statement
 
 HeldValue = Callable[[bytes], bytes | None]
-"""Returns the value that is held of a key, None where it has no row."""
+"""Returns the value that the follower has of a key, None where it has no row."""
 
 
 class ReachedPositions:
-    """The source's positions of what has been said of some keys.
+    """The newest source position of each key's statements.
 
-    `before`: what was reached before; where it is given, nothing may come that is older than what
-    was said of its key.
+    `before`: the positions of earlier ranges. If given, a statement older than its key's newest is
+    refused.
     """
 
     def __init__(self, before: ReachedPositions | None = None) -> None:
         self._before = before
         self.highest: dict[bytes, int] = {}  # the newest position of each key
-        # the keys of which the last thing that was said is a delete that does not count, so that a
-        # tombstone right behind it does not count either
+        # the keys whose last statement is a delete that is older than their newest one: a tombstone
+        # that follows it directly does not count either
         self.superseded: set[bytes] = set()
         self._deleted: set[bytes] = set()
         self._ended: set[bytes] = set()
@@ -45,7 +45,7 @@ class ReachedPositions:
         self._deleted.discard(name)
         self.superseded.discard(name)
         if statement.is_tombstone:
-            return self._ends(name, follows_delete=follows_delete)
+            return self._tombstone_counts(name, follows_delete=follows_delete)
         reached, lsn = self.highest.get(name), statement.lsn
         if reached is None and self._before is not None:
             reached = self._before.highest.get(name)
@@ -63,7 +63,8 @@ class ReachedPositions:
             self._ended.discard(name)
         return is_newest
 
-    def _ends(self, name: bytes, *, follows_delete: bool) -> bool:
+    def _tombstone_counts(self, name: bytes, *, follows_delete: bool) -> bool:
+        """Tell whether a tombstone deletes its key's row, rather than repeat a delete."""
         if follows_delete:
             return False
         if self._before is not None and name in self._before.superseded:
@@ -80,15 +81,16 @@ class ReachedPositions:
 class _Filled(NamedTuple):
     """A row completed with values from older statements of its key."""
 
-    since: int | None  # the source's position of the one that had it; None where that is not known
-    places: tuple[int, ...]  # of the columns that were taken
+    since: int | None  # source position of the statement that had them; None if not known
+    places: tuple[int, ...]  # numbers of the columns that were completed
 
 
 class LastStatements:
     """Folds the records of a range of a partition, in the order of their offsets.
 
-    `fillable`: places of the columns whose values older statements may have. `held`: gives the rows
-    from before the range. `reached`: which statements count, where the source's position decides.
+    `fillable`: numbers of the columns whose values older statements may have. `held_value`: returns
+    the rows from before the range. `reached`: decides which statements count, where the log is
+    ordered by the source's position.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class LastStatements:
     def _state(self, name: bytes, statement: Statement, offset: int) -> None:
         if self._reached is not None and not self._reached.counts(name, statement):
             self._require_nothing_new(name, statement)
-            return  # what it says of its key was said before, or is superseded
+            return  # a repetition, or older than its key's newest statement
         row, lacks = statement.row, frozenset(statement.missing)
         before = self._filled.pop(name, None)
         if row is not None and lacks:

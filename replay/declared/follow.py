@@ -1,10 +1,10 @@
-"""A declared log for a process that holds its rows: all at a cut, then what came since. No Spark.
+"""A declared log for a process that keeps its rows: all at a cut, then what came since. No Spark.
 
-A whole read finds the last statement of each key among all records. Who has done that once, and
-whose topic is still the same, needs only the records behind the cut, if it gets each of them: the
-statements of a key stand in one partition, so that a later one decides, also where the source's
-position does, as long as that grows. Whatever is not sure of that ends it with a VerdictError, and
-the whole read says then what the matter is, or nothing.
+A whole read finds the last statement of each key among all records. After that, as long as the
+topic stays the same, the records behind the cut are enough, if none of them is missed: all
+statements of a key are in one partition, so a later one decides, also in a log that is ordered by
+the source's position, as long as that grows. Where this is not certain, a VerdictError ends the
+rounds, and the caller reads the whole log again, which finds out whether anything is wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from replay.scan.range import PartitionRange
 from replay.verdict.declared_verdict import lost_between
 
 MOST_RECORDS = 5_000_000
-"""Offsets of one read: what has more is for Spark."""
+"""Most offsets that one read takes in this process; Spark reads longer logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class FollowedLog:
     A record's key is the canonical text of its key's values, and its value the row under a schema
     that no registry has.
 
-    `kafka`: the brokers; a kept connection keeps the client that reads. `registry`: has the schemas
-    of an Avro log, which are read here once.
+    `kafka`: the brokers; a connection that is kept reuses its consumer. `registry`: has the schemas
+    of an Avro log, which are read once, here.
 
     Attributes:
-        schemas: under which values are decoded.
+        schemas: the schemas that decode the values.
 
     Raises:
         VerdictError: rounds of this log cannot go on here.
@@ -80,7 +80,8 @@ class FollowedLog:
         self._encoder = DeclaredRowEncoder(log, source.columns)
         self._fillable = frozenset(LeftOutColumns(log, source.columns).places)
         self._held_cut: _HeldCut | None = None
-        # Also of the dead: a key that comes back in another partition has no newest record.
+        # The partition of every key seen, deleted ones too: a key that comes back in another
+        # partition has no newest record.
         self._homes: dict[bytes, int] = {}
         self._reached = ReachedPositions() if log.order is Order.LSN else None
 
@@ -92,8 +93,8 @@ class FollowedLog:
     def begin(self, cut: Cut) -> Iterator[FetchedRecord]:
         """Return the record of each live key at a cut.
 
-        Nothing of it counts before the last one came: what makes the read doubtful may show only
-        then.
+        The records are valid only once the iterator has ended: the last checks come after the last
+        record.
 
         Raises VerdictError: the log cannot give the rows, or not without a look at all of it;
         UnavailableLogError: the brokers do not answer.
@@ -106,21 +107,21 @@ class FollowedLog:
         ranges = _ranges(topic, cut.start_offsets(topic), ends)
         for part in ranges:
             # A key has one partition, so all of them may be noted in one place.
-            last = self._fold(part, _nothing, self._reached)
+            last = self._fold(part, _no_value, self._reached)
             self._homes |= self._new_homes(last, part.partition, len(ends))
             yield from (record for record in last.records() if record[1] is not None)
         recheck_declared([self._log], cut, self._kafka, self._clock)
         self._held_cut = _HeldCut(cut, cut.states[topic], ends)
 
     def advance(self, cut: Cut, held_value: HeldValue) -> list[FetchedRecord]:
-        """Return the last statement of each key that was named since the cut that is held.
+        """Return the last statement of each key that was named since the previous cut.
 
-        One without a value says that there is no such row, whether there was one or not. Behind an
-        error the cut that is held stays.
+        One without a value says that there is no such row, whether there was one or not. After an
+        error the previous cut still holds.
 
-        `held_value`: gives the rows at the cut that is held.
+        `held_value`: returns the rows at the previous cut.
 
-        Raises VerdictError: they are not known for sure; UnavailableLogError: the brokers do not
+        Raises VerdictError: the statements are not certain; UnavailableLogError: the brokers do not
         answer.
         """
         before, topic = self._held_cut, self._log.topic
@@ -174,7 +175,7 @@ class FollowedLog:
         partitions: int,
         more: dict[bytes, int] | None = None,
     ) -> dict[bytes, int]:
-        """Return the keys of a partition that were not known before; none of an only one."""
+        """Return the partition of each new key; empty if the topic has one partition only."""
         if partitions == 1:
             return {}
         new = {}
@@ -201,8 +202,8 @@ class FollowedLog:
             raise VerdictError(f'topic "{topic}": {why}')
 
 
-def _nothing(_key: bytes) -> None:
-    """Return no row: before the first record there is none."""
+def _no_value(_key: bytes) -> None:
+    """Return None: before the first record no key has a row."""
 
 
 def _ranges(

@@ -1,9 +1,9 @@
-"""Records of declared logs -> what each says of a key. Pure; runs in Spark's Python workers.
+"""Records of declared logs -> statements about keys. Pure; runs in Spark's Python workers.
 
-One record says one thing or two: that a key has a row now, that it is gone, or, where an update
-changed the key, first that the old one is gone and then that the new one has a row. A record that
-says neither is a fault, told as a text; where its key can be read, the key is told too, since
-then it is known whose row is in doubt.
+A record makes one statement or two: a key has this row now; a key is deleted; or, for an update
+that changed the key, the old key is deleted and the new one has this row. A record that can be read
+as none of these is a fault, described in a text; where its key can be read, the statement names it,
+so that it is known which row is in doubt.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Statement:
 
 _MALFORMED = (*MALFORMED, InvalidOperation, ChangelogError)
 _INTEGER = re.compile(r"-?\d{1,18}")
-_GONE, _THERE, _CHANGED = "d", frozenset("rcu"), "u"
+# Debezium's letters of operations: delete; read, create and update; update alone.
+_DELETE, _WITH_ROW, _UPDATE = "d", frozenset("rcu"), "u"
+# The values of a marker of deletes, as JSON, Debezium and PostgreSQL write booleans.
 _MARKS: Mapping[Any, bool] = {
     True: True,
     False: False,
@@ -86,7 +88,7 @@ class Interpreter:
         self._keys, self._values = keys, values
         self._bodies: dict[int, BodyReader] = {}
         self._obstacles: dict[int, str] = {}
-        self._read = [reader(column, avro=log.shape.is_avro) for column in self._columns]
+        self._readers = [reader(column, avro=log.shape.is_avro) for column in self._columns]
         places = {column.column: place for place, column in enumerate(self._columns)}
         self._key_places = [places[name] for name in log.key]
         self._placeholder = _Placeholder(log.placeholder if log.leaves_out else "")
@@ -98,7 +100,7 @@ class Interpreter:
             if value is None:
                 return [Statement(self._key_of_record(key), is_tombstone=True)]
             try:
-                return self._of_value(key, value)
+                return self._of_document(key, value)
             except (*_MALFORMED, FaultyRecordError) as error:
                 reason = _why(error)
                 if key is not None:
@@ -108,7 +110,7 @@ class Interpreter:
             part = "the tombstone's key" if value is None else "the value and the key"
             return [Statement(None, fault=f"{part} cannot be read: {_why(error)}")]
 
-    def _of_value(self, key: bytes | None, value: bytes) -> list[Statement]:
+    def _of_document(self, key: bytes | None, value: bytes) -> list[Statement]:
         document, schema_id = self._decoded(value, self._values)
         if document is None:
             return [Statement(self._key_of_record(key), is_tombstone=True)]
@@ -119,17 +121,17 @@ class Interpreter:
         before, after = document.get("before"), document.get("after")
         op = document.get("op")
         lsn = self._lsn(document)
-        if op == _GONE:
+        if op == _DELETE:
             if before is not None and self._has_key(before):
                 return [Statement(self._key_in(before), lsn=lsn)]
             return [Statement(self._key_of_record(key), lsn=lsn)]
-        if op not in _THERE:
+        if op not in _WITH_ROW:
             raise FaultyRecordError(f"the event's operation is {op!r}")
         if not isinstance(after, dict):
             raise FaultyRecordError("the event has no row after the change")
         row, missing = self._row(after)
         own = self._key_text(row, missing)
-        statement = Statement(own, row, lsn, missing=missing, begins=op != _CHANGED)
+        statement = Statement(own, row, lsn, missing=missing, begins=op != _UPDATE)
         if before is not None and self._has_key(before) and self._key_in(before) != own:
             if self._log.shape is ValueShape.CUD_JSON and not self._log.key_changes:
                 raise FaultyRecordError(
@@ -181,7 +183,7 @@ class Interpreter:
     def _row(self, document: Mapping[str, Any]) -> tuple[Row, tuple[int, ...]]:
         """Return the row, and the places whose value was left out."""
         row, missing = [], []
-        for column, read in zip(self._columns, self._read, strict=True):
+        for column, read in zip(self._columns, self._readers, strict=True):
             item = document.get(column.column)
             if item is None:
                 is_new = column.column not in document and column.default is not None
@@ -205,7 +207,10 @@ class Interpreter:
 
     def _key_in(self, document: Mapping[str, Any]) -> str:
         return _canonical(
-            [self._read[place](document[self._columns[place].column]) for place in self._key_places]
+            [
+                self._readers[place](document[self._columns[place].column])
+                for place in self._key_places
+            ]
         )
 
     def _key_text(self, row: Row, missing: Sequence[int]) -> str:
@@ -238,7 +243,7 @@ class Interpreter:
                     "it has no source.lsn, by which the log is declared to be ordered"
                 )
             return int(lsn)
-        # Elsewhere it only tells which create belongs to which delete.
+        # In a log ordered by offsets it only pairs the delete and the create of a key change.
         return int(str(lsn)) if _INTEGER.fullmatch(str(lsn)) else None
 
 
@@ -305,19 +310,17 @@ def _canonical_value(value: Any) -> Any:  # noqa: ANN401
 
 # PostgreSQL leaves a TOASTed column out of an update that does not touch it. Debezium puts a
 # text in its place (`unavailable.value.placeholder`), in a form that the column's type can hold
-# (`UnchangedToastedPlaceholder` of its connector). A true value of the same form looks the same.
-# Pure.
+# (`UnchangedToastedPlaceholder` of its connector). A real value of the same form looks the same.
 class _Placeholder:
     """A placeholder for a value that was not sent, in every form; an empty text matches nothing."""
 
     def __init__(self, text: str) -> None:
-        """Compute the forms of the text."""
         raw = text.encode()
         encoded = base64.b64encode(raw).decode()
-        # Of the text, as Java makes a UUID of bytes.
+        # As Java's `UUID.nameUUIDFromBytes` does.
         number = str(uuid.UUID(bytes=hashlib.md5(raw, usedforsecurity=False).digest(), version=3))
         self._is_set = bool(text)
-        self._texts = {text, encoded, _dumped({text: text})}
+        self._texts = {text, encoded, _json_text({text: text})}
         self._lengths = {len(form) for form in self._texts}
         self._items = {text, encoded, number}
         self._raw = raw
@@ -344,5 +347,5 @@ class _Placeholder:
         return [str(item) for item in value] == [str(number) for number in self._numbers]
 
 
-def _dumped(members: dict[str, str]) -> str:
+def _json_text(members: dict[str, str]) -> str:
     return json.dumps(members, ensure_ascii=False, separators=(",", ":"))

@@ -1,9 +1,9 @@
-"""Logs side by side: each by its own cut, under one that names them all.
+"""A joint cut of several logs, each read at a cut of its own.
 
-No moment cuts them together: captured tables stand at a frontier, whole transactions of their
-source; those of another capture at that one's frontier; and a log of another program where its
-partitions ended a moment later. The cut that names all has the LSN and the epoch of the first
-frontier, which speak of its tables alone, and the ends of every topic.
+No common moment exists: captured tables are read at a frontier, whole transactions of their source;
+those of another capture at that one's frontier; and a log of another program up to where its
+partitions ended a moment later. The joint cut has the ends of every topic, and the LSN and epoch of
+the first frontier, which apply to its tables alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class CutParts:
     """The parts of a cut of several logs."""
 
     own: Cut | None = None  # the cut of the project's own tables; None where none is read
-    others: tuple[Cut, ...] = ()  # that of each other capture's tables
-    declared: Cut | None = None  # that of the logs of other programs; None where none is read
+    others: tuple[Cut, ...] = ()  # one for each other capture
+    declared: Cut | None = None  # the cut of the logs of other programs; None where none is read
 
     @property
     def captured(self) -> tuple[Cut, ...]:
@@ -96,7 +96,7 @@ def _of_all(cuts: Sequence[Cut], declared: Cut | None) -> Verdict:
     whole = together(verdicts, cuts[0].verdict.allowance_ms)
     if not whole.allows_read or declared is None:
         return whole
-    # By which rule each log of another program is read is told beside what limits the others.
+    # Beside what limits the captured tables, say by which rule each other log is read.
     captured = {t: verdict for t, verdict in verdicts.items() if t not in declared.verdict.topics}
     first = together(captured, whole.allowance_ms)
     return replace(whole, reasons=(*first.reasons, *declared.verdict.reasons))

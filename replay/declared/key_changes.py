@@ -1,9 +1,9 @@
 """Key changes of Debezium's envelope: what a row's new key lacks, from the records of its old one.
 
-A key change is a delete and a create, which share `source.lsn` and bear headers that name the
-other key. The create has no value that PostgreSQL did not send; the old key's records have it,
-while they are on the log. A log where no key was changed, or none with such a value, costs one
-look at its headers: nothing else is read twice.
+A key change is a delete and a create with the same `source.lsn`, and headers that name the other
+key. The create lacks the values that PostgreSQL did not send; the old key's records have them, as
+long as they are on the log. Only the headers of a log are read for this, unless a key was changed
+in a row with such a value: then the records are read a second time.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ def carried(
 ) -> DataFrame | None:
     """Return, by `carried_lsn`, the last values of rows under their old keys, or None.
 
-    `raw`: the records of the log. `statements`: makes of records what they say. `columns`: the
-    places of the columns that a record may lack. `types`: their types, in Spark's words. `order`:
+    `raw`: the records of the log. `statements`: converts records to statements. `columns`: the
+    numbers of the columns that a record may lack. `types`: Spark's names of their types. `order`:
     the columns that say which statement of a key is newer.
     """
     of_changes = raw.where(F.exists("headers", lambda header: header["key"].isin(*_HEADERS)))
-    told_rows = statements(of_changes).where("fault IS NULL AND NOT is_tombstone")
+    changed_rows = statements(of_changes).where("fault IS NULL AND NOT is_tombstone")
     lacks = F.col("begins") & (F.size("missing") > 0)
     with translated():
-        rows = told_rows.select("key", "lsn", F.col("row").isNull(), lacks).collect()
+        rows = changed_rows.select("key", "lsn", F.col("row").isNull(), lacks).collect()
+    # A delete and a create with the same LSN are one key change.
     arrivals = {lsn for _, lsn, _, lacking in rows if lacking}
     keys = {key for key, lsn, is_gone, _ in rows if is_gone and lsn in arrivals}
     if not keys:
@@ -59,8 +60,8 @@ def carried(
     histories = statements(raw).where(F.col("key").isin(*keys) & F.col("fault").isNull())
     fields = ", ".join(f"{name(place)} struct<value: {types[place]}>" for place in columns)
 
-    def resolve(of_keys: pa.Table) -> pa.Table:
-        return _departures(of_keys, columns, order)
+    def resolve(statements_of_keys: pa.Table) -> pa.Table:
+        return _departures(statements_of_keys, columns, order)
 
     return histories.groupBy(F.lit(True)).applyInArrow(resolve, f"{_LSN} bigint, {fields}")
 
@@ -79,6 +80,7 @@ def joined(groups: DataFrame, carried_values: DataFrame | None) -> DataFrame:
 
 
 def _departures(statements: pa.Table, columns: Sequence[int], order: Sequence[str]) -> pa.Table:
+    """Return the values that rows had when their keys were deleted, by the delete's LSN."""
     statements = statements.sort_by(
         [("key", "ascending"), *((column, "ascending") for column in order)]
     )
@@ -86,18 +88,19 @@ def _departures(statements: pa.Table, columns: Sequence[int], order: Sequence[st
     has_row = statements.column("row").combine_chunks().is_valid().to_pylist()
     cells_of = dict(departures(zip(facts, has_row, strict=True), columns))
     rows = statements.column("row").combine_chunks()
-    out: list[Any] = [pa.array(cells_of, pa.int64())]
+    arrays: list[Any] = [pa.array(cells_of, pa.int64())]
     for column in columns:
         places = pa.array([resolved(cells_of, lsn, column) for lsn in cells_of], pa.int64())
         values = rows.field(column).take(places)
-        out.append(pa.StructArray.from_arrays([values], ["value"], mask=places.is_null()))
-    return pa.table(out, names=[_LSN, *map(name, columns)])
+        # A struct tells a value that is null from a value that was not found.
+        arrays.append(pa.StructArray.from_arrays([values], ["value"], mask=places.is_null()))
+    return pa.table(arrays, names=[_LSN, *map(name, columns)])
 
 
 def departures(
     statements: Iterator[tuple[Mapping[str, Any], bool]], columns: Sequence[int]
 ) -> Iterator[tuple[int, Cells]]:
-    """Return by LSN the values of deleted rows, from statements in the order of keys."""
+    """Yield the LSN of each delete with the values of its row, from statements sorted by key."""
     key: str | None = None
     cells: Cells = {}
     for place, (statement, has_row) in enumerate(statements):

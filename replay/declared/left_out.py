@@ -1,10 +1,10 @@
 """Columns that a record left out -> their values in older records of its key. Pure expressions.
 
 PostgreSQL does not send an unchanged value that it keeps outside of the row, and Debezium writes a
-placeholder. The value is then that of the newest older record of the key that has it. Of each key
-are kept: its newest statement that has everything (or says that the row is gone), its newest one
-that has not, and of each column the newest value among those that have not everything. So a log
-without placeholders carries what it would without this, and no key a list of its records.
+placeholder. The value is then that of the newest older record of the key that has it. Three things
+are kept of each key: its newest complete statement (a delete is one), its newest incomplete one,
+and for each column the newest value among the incomplete ones. So no key carries a list of its
+records, and a log without placeholders costs no more than without this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from changelog.contract.rows.types import Kind
 from replay.declared import key_changes
 
 _KINDS = {Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.DECIMAL}
-"""What PostgreSQL may keep outside of the row, and Debezium has a placeholder for."""
+"""The types that PostgreSQL may store outside of the row, with a placeholder by Debezium."""
 
 
 class LeftOutColumns:
@@ -40,7 +40,7 @@ class LeftOutColumns:
         if not self.places:
             return [F.max_by(statement, order).alias("last")]
         is_partial = F.size("missing") > 0
-        ordered = F.struct(order.alias("order"), statement.alias("said"))
+        ordered = F.struct(order.alias("order"), statement.alias("statement"))
         aggregates = [
             F.max_by(ordered, F.when(~is_partial, order)).alias("whole"),
             F.max_by(ordered, F.when(is_partial, order)).alias("partial"),
@@ -66,8 +66,8 @@ class LeftOutColumns:
             return F.col("last")
         whole, partial = F.col("whole"), F.col("partial")
         is_whole = partial.isNull() | (whole.getField("order") > partial.getField("order"))
-        return F.when(is_whole, whole.getField("said")).otherwise(
-            self._filled(partial.getField("said"))
+        return F.when(is_whole, whole.getField("statement")).otherwise(
+            self._filled(partial.getField("statement"))
         )
 
     def _filled(self, statement: Column) -> Column:
@@ -101,10 +101,11 @@ class LeftOutColumns:
     def _newest(self, place: int) -> Column:
         """Return `value` of this row's newest statement that has one, or null."""
         whole, partial = F.col("whole"), F.col(_name(place))
+        # A create starts a new row under its key: values of statements before it are another row's.
         began = F.col("began").getField("order")
         floor = F.greatest(whole.getField("order"), began)
         is_newer = floor.isNull() | (partial.getField("order") >= floor)
-        before = whole.getField("said").getField("row")
+        before = whole.getField("statement").getField("row")
         is_own = before.isNotNull() & (began.isNull() | (whole.getField("order") > began))
         newest = F.when(partial.isNotNull() & is_newer, _value(partial.getField("value"))).when(
             is_own, _value(self._of(before, place))

@@ -1,13 +1,13 @@
 """Records of a table without a primary key -> its rows: written ones less removed ones. Pure.
 
-No key tells which row a record is about, so that none replaces another: rows of `r`, `c` and `u`
-are added to a bag, those of `d` taken out of it, and rows of the same content are as good as each
-other (`docs/decisions/0007-tables-without-a-key.md`). A truncation says nothing of its own: the
-frontier's `since` lies behind all that it took away.
+Without a key no record replaces another: the rows of `r`, `c` and `u` are added to a bag, those of
+`d` are taken out of it, and equal rows are interchangeable
+(`docs/decisions/0007-tables-without-a-key.md`). A truncation is not counted here: the frontier's
+`since` is behind everything that it removed.
 
-Where a row was written stands beside its columns (`_lsn`, `_sequence`). When one of several equal
-rows is taken away, it is the oldest: nothing tells which one it was, and so it is the same one in
-each read.
+The position at which a row was written is beside its columns (`_lsn`, `_sequence`). When one of
+several equal rows is removed, nothing says which one it was; by definition it is the oldest, so
+that every read gives the same rows.
 
 Contents are compared as they were logged. Spark's own comparison takes -0.0 for 0.0, so that of a
 float is its text.
@@ -48,6 +48,7 @@ from replay.scan.java_source import place
 _OP = "op"
 _ADDED = [op.value for op in (Op.READ, Op.CREATE, Op.UPDATE)]
 _TAKEN = Op.DELETE.value
+# In a key of `changes`, counted from 1: the operation, an epoch of 4 bytes, then these of 8 each.
 _LSN_BYTE, _SEQUENCE_BYTE = 6, 14
 _FLOATS = {Kind.FLOAT, Kind.DOUBLE}
 
@@ -55,7 +56,7 @@ _FLOATS = {Kind.FLOAT, Kind.DOUBLE}
 def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Position) -> DataFrame:
     """Return the changes of a topic without keys: `key`, `value` and their place.
 
-    A key is the letter of the operation and the position.
+    Each key is made here: the letter of the operation, then the position.
 
     `raw`: its records as Spark's source gives them, with their headers. `since`: records before it
     are dead; None when none are. `before`: the first position that does not count.
@@ -119,7 +120,7 @@ class Bag:
             F.desc("sign"), *map(_newest_first, PLACE_COLUMNS)
         )
         whole = alike.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-        # Of equal rows the oldest went, so the newest are there: they stand first.
+        # Of equal rows the oldest were removed, so the newest, which sort first, are left.
         counted = rows.withColumn("content", _content(columns, names)).select(
             *rows.columns,
             F.sum("sign").over(whole).alias("copies"),
@@ -139,11 +140,13 @@ class Bag:
         logged = counted.withColumn("copies", copies).where(F.col("nth") <= F.col("copies"))
         logged = logged.drop("sign", "copies", "first", "nth")
         return StateRows(
-            self.seen.of_survivors(logged), partial(_read, schemas), partial(formless, schemas)
+            self.seen.of_survivors(logged),
+            partial(_columns_with_places, schemas),
+            partial(formless, schemas),
         )
 
     def sound_rows(self) -> StateRows:
-        """Refuse: where a row that was taken away cannot be read, it would stay."""
+        """Refuse: if a record that removes a row cannot be read, the row would stay."""
         raise _no_quarantine(self.schemas.topic)
 
     def quarantined(self) -> DataFrame:
@@ -151,7 +154,7 @@ class Bag:
         raise _no_quarantine(self.schemas.topic)
 
 
-def _read(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
+def _columns_with_places(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
     """Return the columns of logged rows, and the position of each row."""
     return logged.select(*read_columns_of(schemas), *PLACE_COLUMNS)
 
@@ -160,9 +163,9 @@ def _newest_first(name: str) -> Column:
     return F.desc(name)
 
 
-def _number(of: str, first: int) -> Column:
-    """Return the number that eight bytes encode."""
-    digits = F.conv(F.hex(F.substring(of, first, 8)), 16, 10)
+def _number(column: str, first: int) -> Column:
+    """Return the number in eight bytes of a column, from the byte `first` on, counted from 1."""
+    digits = F.conv(F.hex(F.substring(column, first, 8)), 16, 10)
     return digits.cast(f"decimal({PLACE_DIGITS},0)")
 
 

@@ -1,18 +1,17 @@
 """Surviving records -> rows. Pure: DataFrame to DataFrame; the schemas are given.
 
 Each Avro record is decoded under the schema that wrote it, resolved to the reader's, in one
-expression that looks at the record's schema id. `from_avro` runs in its permissive mode only to
-say *which* record is corrupt: there it answers a record that it cannot decode with nulls, and a
-null in the key, which no row has, is the record's fault. In its strict mode it fails too, but
-names nothing. Documents have their own reading (`replay.decode.documents`), and give the same
-shape.
+expression that looks at the record's schema id. `from_avro` runs in its permissive mode so that the
+error can name the corrupt record: it returns nulls for a record that it cannot decode, and a null
+in the key, which no row has, shows that. In its strict mode it fails without naming a record. JSON
+documents are read by `replay.decode.documents`, which gives the same shape.
 
 A fault is a text beside the row. Either it ends the task, naming topic, partition and offset, or
-the record is quarantined (`quarantined`) and its row left out. A null never gets through: every
-column of the result is taken from behind that check, so it holds whatever columns a view uses.
+the record is quarantined (`quarantined`) and its row left out. Every column of the result is taken
+through that check, so it works whatever columns a view uses.
 
-A value that has no place in its column's type is another matter: the record is sound, and the
-value ends the task only where its column is read.
+A value that its column's type cannot hold is another matter: the record is sound, and the value
+ends the task only where its column is read.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def decode(survivors: DataFrame, schemas: TopicSchemas) -> StateRows:
 def decoded(survivors: DataFrame, schemas: TopicSchemas) -> Decoded:
     """Decode the records of `key, value, partition, offset`, and `fault` where reading found one.
 
-    A record that tells of a delete is no row; its tombstone is what mostly says so before.
+    An event of a delete is no row; mostly the tombstone after it has removed it before this.
     """
     reader = schemas.logged(schemas.reader_id)
     faults = [F.col(FAULT)] if FAULT in survivors.columns else []
@@ -231,7 +230,7 @@ def _row_fault(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
 def _is_unlike(schemas: TopicSchemas, reader: LoggedSchema) -> Column:
     """Tell whether a record without a key is unreadable, rather than a row of nulls.
 
-    `from_avro` gives nulls for both. Nulls have one encoding, which no other row has.
+    `from_avro` gives nulls for both. A row of nulls has exactly one encoding, which is compared.
     """
     row = F.col("row")
     if schemas.form.output is Output.JSON:
@@ -282,9 +281,9 @@ def _table_columns(schemas: TopicSchemas) -> list[Column]:
     reader = schemas.logged(schemas.reader_id)
     choices = schemas.chosen
     where = (" of the row with key (", _key_text(reader), ") has no exact form in this type; ")
-    behind = joined(*where, *place(schemas.topic), HINT)
+    ending = joined(*where, *place(schemas.topic), HINT)
     return [
-        _column(reader, column, number, behind)
+        _column(reader, column, number, ending)
         if column.column not in choices
         else _chosen(F.col(logged_name(number)), column.type, choices[column.column]).alias(
             column.column
@@ -294,18 +293,18 @@ def _table_columns(schemas: TopicSchemas) -> list[Column]:
 
 
 def _column(reader: LoggedSchema, column: LoggedColumn, number: int, where: Column) -> Column:
-    """Return one column; a value with an exact text in its place fails."""
+    """Return one column; a value that the log has only as an exact text ends the task."""
     value = F.col(logged_name(number))
     if column.type.has_escape:
         escape = value.getField(ESCAPE)
-        loud = fail(
+        refused = fail(
             TaskFault.ESCAPE,
             f'table "{reader.table}", column "{column.column}" ({column.type.name}): the value ',
             escape,
             where,
             advice(reader.table, column),
         )
-        value = F.when(escape.isNotNull(), loud).otherwise(value.getField(VALUE))
+        value = F.when(escape.isNotNull(), refused).otherwise(value.getField(VALUE))
     return value.alias(column.column)
 
 
@@ -325,7 +324,7 @@ def formless(schemas: TopicSchemas, logged: DataFrame) -> DataFrame:
         if column.type.has_escape and column.column not in schemas.chosen
     ]
     present = F.filter(F.array(*escapes), lambda value: value.isNotNull())
-    return logged.select(F.explode(present).alias("found")).select("found.*")
+    return logged.select(F.explode(present).alias("escape")).select("escape.*")
 
 
 def _key_text(reader: LoggedSchema) -> Column:
@@ -341,12 +340,12 @@ def _key_text(reader: LoggedSchema) -> Column:
 
 
 # Spark's text of a day differs from PostgreSQL's outside of the years 1 to 9999: it has a sign,
-# and counts a year 0. The ends of the range of days and moments are PostgreSQL's infinities.
+# and counts a year 0. The greatest and the least number of 32 bits of days, and of 64 bits of
+# microseconds, are PostgreSQL's infinities; these are Spark's texts of them.
 _INFINITIES = {
     Kind.DATE: ("+5881580-07-11", "-5877641-06-23"),
     Kind.TIMESTAMP: ("+294247-01-10 04:00:54.775807", "-290308-12-21 19:59:05.224192"),
 }
-"""Spark's texts of the ends of the 32 and the 64 bits."""
 _ZONES = {Kind.DATE: "", Kind.TIMESTAMP: "", Kind.TIMESTAMPTZ: "+00"}
 
 
@@ -365,25 +364,25 @@ def _chosen(value: Column, kind: ColumnType, choice: ValueChoice) -> Column:
         return F.when(infinity.isNull(), value)
     day = F.substring_index(text, " ", 1)
     clock = F.lit("") if kind.kind is Kind.DATE else F.substring_index(text, " ", -1)
-    behind = F.concat(F.lit("" if kind.kind is Kind.DATE else " "), clock, F.lit(_ZONES[kind.kind]))
+    ending = F.concat(F.lit("" if kind.kind is Kind.DATE else " "), clock, F.lit(_ZONES[kind.kind]))
     year = F.year(bare)
     old = F.concat(F.format_string("%04d", 1 - year), F.right(day, F.lit(len("-MM-DD"))))
     return F.coalesce(
         infinity,
-        F.when(year > 0, F.concat(F.ltrim(day, F.lit("+")), behind)),
-        F.concat(old, behind, F.lit(" BC")),
+        F.when(year > 0, F.concat(F.ltrim(day, F.lit("+")), ending)),
+        F.concat(old, ending, F.lit(" BC")),
     )
 
 
-# An expression is some hundred calls of the JVM, and says nothing of a frame: a run decodes a
-# topic several times, and a follower does so again and again.
 T = TypeVar("T")
-_KEPT = 512
+# Building an expression takes some hundred calls of the JVM, and it is bound to no frame, while a
+# run decodes a topic several times, and a follower again and again: so they are kept.
+_CACHED_EXPRESSIONS = 512
 
 
 def built(build: Callable[[TopicSchemas], T], schemas: TopicSchemas) -> T:
     """Return an expression built from schemas; built once in this session's JVM."""
-    # Of a Spark Connect server expressions are made here, without any call.
+    # With Spark Connect expressions are built in this process, without calls.
     jvm = None if is_remote() else SparkContext._gateway
     writers = tuple(schemas.writers.items())
     expression = _built(
@@ -393,7 +392,7 @@ def built(build: Callable[[TopicSchemas], T], schemas: TopicSchemas) -> T:
     return cast("T", expression)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_EXPRESSIONS)
 def _built(  # noqa: PLR0917 - the parts of what cannot be hashed
     _jvm: Hashable,
     build: Callable[[TopicSchemas], object],

@@ -2,8 +2,8 @@
 
 A document is read as a map of texts, never by Spark's own types: those round a `numeric`, take a
 wrong value for a null and cannot tell a member that is not there from one that is null. Each text
-then becomes its column's type, and one that does not is a fault of its record. What the texts
-mean says the table in `changelog.contract.forms.document`.
+is then converted to its column's type; one that cannot be is a fault of its record. The forms of
+the texts are listed in `changelog.contract.forms.document`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NUMBERS = ("NaN", "Infinity", "-Infinity")
 def parsed(value: Column, envelope: Envelope) -> Column:
     """Parse a value's bytes; null unless it is exactly one JSON object.
 
-    The array round it is what finds a second document, or anything else, behind the first.
+    It is parsed inside of an array, because Spark ignores whatever follows the first document.
     """
     text = value.cast("string")
     inside = F.concat(F.lit("["), text, F.lit("]"))
@@ -74,7 +74,7 @@ def texts(parsed_members: Column, schema: LoggedSchema, envelope: Envelope) -> C
 
 
 def typed(column_texts: Column, schema: LoggedSchema) -> Column:
-    """Turn the texts of `texts` into the columns' types; null where a text has none."""
+    """Convert the texts of `texts` to the columns' types; null where that is not possible."""
     return F.struct(
         *(
             _column(column_texts.getField(column.field), column).alias(column.field)
@@ -84,11 +84,11 @@ def typed(column_texts: Column, schema: LoggedSchema) -> Column:
 
 
 def malformed(column_texts: Column, row: Column, schema: LoggedSchema) -> Column:
-    """Return the name of the first column whose text has no value of its type, or null."""
+    """Return the name of the first column whose text cannot be converted to its type, or null."""
     checks = [
         F.when(
             column_texts.getField(column.field).isNotNull()
-            & _is_lost(row.getField(column.field), column),
+            & _has_no_value(row.getField(column.field), column),
             F.lit(column.column),
         )
         for column in schema.columns
@@ -96,7 +96,7 @@ def malformed(column_texts: Column, row: Column, schema: LoggedSchema) -> Column
     return F.coalesce(*checks, F.lit(None).cast("string"))
 
 
-def _is_lost(value: Column, column: LoggedColumn) -> Column:
+def _has_no_value(value: Column, column: LoggedColumn) -> Column:
     if not column.type.has_escape:
         return value.isNull()
     return value.getField(VALUE).isNull() & value.getField(ESCAPE).isNull()
@@ -120,7 +120,7 @@ def _with_escape(value: Column, escape: Column) -> Column:
 
 
 def _array(items: Column, element: ColumnType) -> Column:
-    """Return the array of the elements' values, null when one of them has none."""
+    """Return the array of the elements' values, null when one of them cannot be converted."""
     read = _SIMPLE[element.kind]
     values = F.transform(items, read)
     is_lost = F.exists(
@@ -131,7 +131,7 @@ def _array(items: Column, element: ColumnType) -> Column:
 
 
 def _decimal(text: Column, kind: ColumnType) -> Column:
-    """Cast exactly: a cast alone would round digits that have no place."""
+    """Cast exactly: a plain cast would round digits beyond the scale."""
     value = text.try_cast(f"decimal({kind.precision},{kind.scale})")
     return F.when(value.cast("string") == text, value)
 
@@ -187,7 +187,7 @@ def _astronomical(text: Column) -> Column:
     return F.when(text.endswith(" BC"), negative).otherwise(text)
 
 
-def _text(text: Column) -> Column:
+def _same(text: Column) -> Column:
     return text
 
 
@@ -197,8 +197,8 @@ _SIMPLE: dict[Kind, Callable[[Column], Column]] = {
     Kind.LONG: _integer("bigint"),
     Kind.FLOAT: _float("float"),
     Kind.DOUBLE: _float("double"),
-    Kind.STRING: _text,
-    Kind.UUID: _text,
+    Kind.STRING: _same,
+    Kind.UUID: _same,
     Kind.BYTES: _bytes,
     Kind.DATE: _date,
     Kind.TIMESTAMP: _timestamp("timestamp_ntz"),

@@ -1,8 +1,8 @@
 """The schemas of a topic's records, from the registry or the topic of the schemas.
 
-Every version of the topic's value subject may stand on the log; the newest one is what rows are
-read as. The key's subject must have one version only: the cleaner compares key bytes, which hold
-the schema id. Documents bear no id: of their versions the newest alone counts.
+Records under every version of the topic's value subject may be on the log; rows are read as the
+newest one. The key's subject must have one version only: the cleaner compares key bytes, which
+contain the schema id. Documents have no id, so only their newest version counts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TopicSchemas:
 
     @property
     def reader(self) -> str:
-        """Return the schema that values are read as: of an event what says which row there is."""
+        """Return the schema that values are read as: of an event, the part with the row."""
         return event_row_schema(self.writers[self.reader_id])
 
     @property
@@ -96,7 +96,7 @@ class TopicSchemas:
         return SchemaPin(self.key_id, self.reader_id, self.choices)
 
     def logged(self, schema_id: int) -> LoggedSchema:
-        """Read one version: the columns of the row that a value has or tells of."""
+        """Parse one version: the columns of the row in a value, or in its event."""
         return read_value_schema(self.writers[schema_id])
 
 
@@ -109,8 +109,8 @@ def schemas_of(
 ) -> dict[TableName, TopicSchemas]:
     """Return the schemas of some tables' topics, as they are now.
 
-    `frontier`: says of which form the records are. `topics`: of each table, which may have another
-    name than the frontier's.
+    `frontier`: has the form of the records. `topics`: by table, whose name may differ from the
+    frontier's.
 
     Raises:
         SchemaConflictError: a topic's key has several schemas.
@@ -133,7 +133,7 @@ class _MissingSubjectError(LogError):
 
 
 class SchemaReader:
-    """Reads the schemas of topics from where capture noted them, each once."""
+    """Reads the schemas of topics from where capture stored them, each once."""
 
     def __init__(self, registry: RegistryConnection, kafka: KafkaConnection) -> None:
         self._registry = registry
@@ -154,7 +154,7 @@ class SchemaReader:
         return self._opened
 
     def of_table(self, topic: str, table: TableName, scope: Scope) -> TopicSchemas:
-        """Return the schemas of a table's topic; one without a primary key has none of keys.
+        """Return the schemas of a table's topic; without a primary key there is none of keys.
 
         Raises:
             SchemaConflictError: the key's subject has more than one version.
@@ -181,7 +181,7 @@ class SchemaReader:
     def versions_of(self, topic: str) -> tuple[dict[int, str], dict[int, str]]:
         """Return each version of the key's and the value's schema by its id, the oldest first.
 
-        For a log of another program: a key without a schema has none.
+        For a log of another program, whose keys may have no Avro schema.
 
         Raises LogError: the value's subject is not there, or the registry refuses;
         UnavailableLogError: the registry does not answer.
@@ -216,10 +216,10 @@ class SchemaReader:
 
     def _versions(self, subject: str) -> dict[int, str]:
         """Return each version of a subject by its id, the oldest first."""
-        numbers = self._ask(partial(self._client.get_versions, subject), subject)
+        numbers = self._answer(partial(self._client.get_versions, subject), subject)
         versions: dict[int, str] = {}
         for number in sorted(numbers):
-            version = self._ask(partial(self._client.get_version, subject, number), subject)
+            version = self._answer(partial(self._client.get_version, subject, number), subject)
             if version.schema_id is None or not version.schema.schema_str:
                 raise CorruptRecordError(f'subject "{subject}", version {number}: no Avro schema')
             check_tame(version.schema.schema_str, f'subject "{subject}", version {number}')
@@ -229,7 +229,8 @@ class SchemaReader:
             raise self._missing(subject)
         return versions
 
-    def _ask(self, question: Callable[[], _T], subject: str) -> _T:
+    def _answer(self, question: Callable[[], _T], subject: str) -> _T:
+        """Return the registry's answer about a subject; its errors become errors of the log."""
         try:
             return question()
         except SchemaRegistryError as error:

@@ -1,8 +1,8 @@
-"""A session on a Spark Connect server that runs already: nothing of Spark starts here.
+"""A session on a Spark Connect server that runs already: no Spark is started here.
 
-What a session of our own is started with, the server has to be started with. That is looked at
+The server must have been started with the settings that a session of our own has. This is checked
 before anything is read (`replay.spark.server_look`), and a server that lacks something is refused
-with the way out: `changelog spark-server` starts one.
+with a hint: `changelog spark-server` starts a suitable one.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _NO_TOKEN = "UNAUTHENTICATED"  # noqa: S105 - what gRPC says
 _ASKS_TOKEN = f"it asks for a token: give it by {TOKEN}, or be the user who started the server"
 _ANSWER_S = 10
 _RETRIES = 5
-"""Each waits four times as long as the one before it, from 50 ms on: 17 s for one request. What
-is left to ask when a server has gone, to let go of this and that, was four requests."""
+"""Each waits four times as long as the one before it, from 50 ms on: 17 s for one request. After a
+server has gone, up to four requests more are made to release what this process had there."""
 
 
 def connected(url: str, server: WantedServer) -> SparkSession:
-    """Return the session of this process on the server at `url`, made at the first call.
+    """Return the session of this process on the server at `url`, opened at the first call.
 
     Raises UnavailableError: nobody answers there; ConfigurationError: the server refuses, or lacks
     what a rebuild needs.
     """
-    _check_answer(url)
+    _check_listening(url)
     if (spark_session := _of_this_process()) is not None:
-        if _lives(spark_session):
+        if _is_alive(spark_session):
             return spark_session
         spark_session.stop()
     try:
         with taken_token(url) as address:
             spark = SparkSession.builder.config("spark.remote", address).getOrCreate()
-        return _looked_at(spark, url, server)
+        return _checked(spark, url, server)
     except PySparkException as error:
         subject = f"the Spark Connect server at {place_of(url)}"
         if _NO_TOKEN in str(error):
@@ -52,10 +52,10 @@ def connected(url: str, server: WantedServer) -> SparkSession:
         raise ConfigurationError(f"{subject} refuses: {one_line(error)}", hint=START) from error
 
 
-def _looked_at(spark: SparkSession, url: str, server: WantedServer) -> SparkSession:
-    """Return the session if it has all it needs; else end it."""
+def _checked(spark: SparkSession, url: str, server: WantedServer) -> SparkSession:
+    """Return the session if its server has all that is needed; else end it."""
     try:
-        _expect_an_answer(spark)
+        _limit_retries(spark)
         if lacking := settled(spark, server):
             raise ConfigurationError(
                 f"the Spark Connect server at {place_of(url)} lacks {'; '.join(lacking)}",
@@ -67,8 +67,8 @@ def _looked_at(spark: SparkSession, url: str, server: WantedServer) -> SparkSess
     return spark
 
 
-def _lives(spark: SparkSession) -> bool:
-    """Tell whether a session that was looked at is there: a server forgets all when it restarts."""
+def _is_alive(spark: SparkSession) -> bool:
+    """Tell whether a checked session still exists: a server that restarts forgets its sessions."""
     try:
         return spark.conf.get(PARALLELISM, None) is not None
     except PySparkException:
@@ -83,7 +83,7 @@ def release() -> None:
 
 
 def interrupt() -> None:
-    """End what runs on a server for this process."""
+    """Interrupt the jobs of this process on its server."""
     spark = _of_this_process()
     if spark is not None:
         spark.interruptAll()
@@ -110,8 +110,8 @@ def place_of(url: str) -> str:
     return f"{host}:{port or CONNECT_PORT}"
 
 
-def _check_answer(url: str) -> None:
-    """Ask whether anybody is there; Spark's client would try again for ten minutes."""
+def _check_listening(url: str) -> None:
+    """Check that the port accepts connections; Spark's client would retry for ten minutes."""
     host, _, port = place_of(url).rpartition(":")
     try:
         socket.create_connection((host, int(port)), _ANSWER_S).close()
@@ -122,8 +122,8 @@ def _check_answer(url: str) -> None:
         ) from error
 
 
-def _expect_an_answer(spark: SparkSession) -> None:
-    """Try again for seconds, not for ten minutes: a server that comes back knows nothing of us."""
+def _limit_retries(spark: SparkSession) -> None:
+    """Retry for seconds, not for ten minutes: a server that restarts has lost our session anyway."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - needs gRPC
 
     cast("Any", spark).client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+# Between two looks at whether somebody has asked to stop.
 _LOOK_S = 0.2
 
 
 def with_server(settings: SessionSettings, *, host: str, port: int) -> SessionSettings:
-    """Return the settings of a session that serves others too.
+    """Return the settings of a session that serves other processes too.
 
-    `host`: where it listens; who reaches that may run code of any kind there.
+    `host`: the address that it listens at; whoever reaches it may run any code there.
     """
     plugins = [settings.extra["spark.plugins"]] if "spark.plugins" in settings.extra else []
     extra = {
@@ -65,14 +66,16 @@ def serve(
     ready: Callable[[Path | None], None],
     stop: Callable[[], bool],
 ) -> None:
-    """Serve who has the token until somebody asks to stop.
+    """Serve the clients that have the token until asked to stop.
 
-    `ready`: is told in which file the token is, when it was made here.
+    `ready`: called once it serves, with the file of the token if one was made here. `stop`: tells
+    whether to end.
 
     Raises ConfigurationError: the port is taken, or Spark does not start with these settings.
     """
     _check_free(host, port)
-    os.environ.update(SAFE_PATH)  # the daemon of Python workers starts in this folder
+    # The daemon of Python workers starts in this folder, whose modules it must not import.
+    os.environ.update(SAFE_PATH)
     own = SETTING in settings.extra
     with nullcontext() if own else served_token(port) as place:
         spark = _started(settings, stop)
@@ -90,7 +93,7 @@ def serve(
 def _started(settings: SessionSettings, stop: Callable[[], bool]) -> SparkSession | None:
     """Start the session; return None if asked to stop before it has started.
 
-    What is half started ends with this process: Java waits for its input to be closed.
+    A Java that is still starting ends with this process, because its input is closed then.
     """
     outcome: list[SparkSession | BaseException] = []
 
@@ -112,7 +115,7 @@ def _started(settings: SessionSettings, stop: Callable[[], bool]) -> SparkSessio
 
 
 def _check_free(host: str, port: int) -> None:
-    """Ask for the port before Spark does, which takes seconds and tells it in Java's words."""
+    """Check the port before Spark does, which takes seconds and fails with a Java error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

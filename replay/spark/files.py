@@ -1,6 +1,6 @@
-"""The few file operations on a warehouse: where deltalake publishes, with its credentials.
+"""File operations on a warehouse, on a disk or in an object store, with deltalake's credentials.
 
-obstore and deltalake stand on the same library, so options and environment mean the same to both.
+obstore and deltalake use the same library, so options and environment mean the same to both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("changelog.replay")
 
 
 def uri_of(warehouse: str) -> str:
-    """Return a warehouse without a closing slash, a local folder as its absolute path."""
+    """Return a warehouse's URI without a closing slash; of a local folder the absolute path."""
     if "://" in warehouse:
         return warehouse.rstrip("/")
     return str(Path(warehouse.removeprefix("file:")).expanduser().resolve())
@@ -60,20 +60,20 @@ class Files:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the files below a folder, by their names relative to it, and their bytes."""
-        system, path = self._of(folder)
+        system, path = self._filesystem(folder)
         below = fs.FileSelector(path, allow_not_found=True, recursive=True)
         files = [entry for entry in system.get_file_info(below) if entry.type is fs.FileType.File]
         return {entry.path.removeprefix(f"{path}/"): entry.size for entry in files}
 
     def footer(self, place: str) -> pq.FileMetaData:
         """Return the metadata in the footer of a Parquet file."""
-        system, path = self._of(place)
+        system, path = self._filesystem(place)
         return pq.read_metadata(path, filesystem=system)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder and all in it; none there is no error."""
+        """Remove a folder and all in it, if it is there."""
         if self.exists(folder):
-            system, path = self._of(folder)
+            system, path = self._filesystem(folder)
             system.delete_dir(path)
             if is_s3(folder) and self.exists(folder):
                 remove_markers(folder, os.environ)
@@ -84,7 +84,7 @@ class Files:
         return bytes(obstore.get(self._store(folder), name).bytes())
 
     def create(self, place: str, data: bytes) -> None:
-        """Make a file, whole or not at all."""
+        """Create a file, whole or not at all; raises FileExistsError if it is there."""
         folder, _, name = place.rpartition("/")
         try:
             obstore.put(self._store(folder), name, data, mode="create")
@@ -97,14 +97,14 @@ class Files:
         obstore.delete(self._store(folder), name)
 
     def copy(self, folder: str, source: str, target: str) -> None:
-        """Make a second name for a file; its bytes stay at the storage, and once on a disk.
+        """Copy a file at the storage, without reading it; on a disk both names share the bytes.
 
-        `source`: its name, relative to the folder.
+        `source` and `target`: names relative to the folder.
         """
         obstore.copy(self._store(folder), source, target)
 
     def _listed(self, folder: str) -> list[fs.FileInfo]:
-        system, path = self._of(folder)
+        system, path = self._filesystem(folder)
         return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
 
     def _store(self, folder: str) -> ObjectStore:
@@ -112,7 +112,8 @@ class Files:
             return LocalStore(folder.removeprefix("file://"))
         return from_url(of_deltalake(folder))
 
-    def _of(self, place: str) -> tuple[fs.FileSystem, str]:
+    def _filesystem(self, place: str) -> tuple[fs.FileSystem, str]:
+        """Return Arrow's file system for a place, and the place's path in it."""
         if _is_here(place):
             return fs.LocalFileSystem(), place.removeprefix("file://")
         uri = of_deltalake(place)
@@ -127,7 +128,7 @@ def _is_here(place: str) -> bool:
 
 @contextmanager
 def marked(warehouse: str) -> Iterator[Path]:
-    """Make the folder of a warehouse if need be, and have a file in it while the block runs."""
+    """Create the folder of a warehouse if it is missing; yields a file in it, removed at the end."""
     folder = Path(uri_of(warehouse))
     path = folder / f"_seen-{uuid.uuid4().hex}"
     is_new = not folder.exists()
@@ -152,7 +153,7 @@ def marked(warehouse: str) -> Iterator[Path]:
 
 
 def check_writable(warehouse: str) -> None:
-    """Check that a warehouse, a folder here or on an S3-compatible store, can be written.
+    """Check that a warehouse, a folder here or in an S3-compatible store, can be written.
 
     Raises ConfigurationError: it cannot; UnavailableError: the store does not answer.
     """
@@ -186,6 +187,6 @@ def _check_store(warehouse: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    """Return a store's error without the request that it is about."""
+    """Return a store's error code, or its message without the request."""
     code = re.search(r"<Code>(\w+)</Code>", str(error))
     return code[1] if code else str(error).partition("\n")[0].rpartition(" - ")[2]

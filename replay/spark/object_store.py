@@ -1,10 +1,11 @@
 """Spark's settings for a warehouse on an S3-compatible store, from the names that deltalake reads.
 
-Both read the names `AWS_…` from the environment (object_store, `AmazonS3ConfigKey`), in each
-process of a run. Spark's S3A has settings of its own, which are made of the same names here, for
-the warehouse's bucket alone (Hadoop-AWS, "Configuring different S3 buckets with Per-Bucket
-Configuration"). Credentials are not among them: S3A reads `AWS_ACCESS_KEY_ID` and its fellows from
-the environment itself, so that no setting of Spark ever holds a secret.
+deltalake and obstore read the names `AWS_…` from the environment (object_store,
+`AmazonS3ConfigKey`), in each process of a run. Spark's S3A has settings of its own, which are
+derived here from the same names, for the warehouse's bucket alone (Hadoop-AWS, "Configuring
+different S3 buckets with Per-Bucket Configuration"). Credentials are not among them: S3A reads
+`AWS_ACCESS_KEY_ID` and the like from the environment itself, so that no setting of Spark ever
+holds a secret.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _CONNECT_S, _ANSWER_S = 15, 20
 _LIMITS = {
     "connection.establish.timeout": f"{_CONNECT_S}s",
     "connection.timeout": f"{_ANSWER_S}s",
-    # Asked again by S3A after 1, 2 and 4 s, and not by the client below it once more each time.
+    # S3A retries after 1, 2 and 4 s; the client below it must not retry each of these again.
     "attempts.maximum": "0",
     "retry.limit": "3",
     "retry.interval": "1s",
 }
-"""Until a store that is away or stands still is left. Delta asks some of it four times again. By
-Hadoop's own limits a write waits for hours for a store that takes connections and says nothing."""
+"""Until an error, when a store is away or does not answer; Delta retries some requests four times
+on top. With Hadoop's defaults a write waits for hours for a store that accepts connections only."""
 _YES = frozenset({"1", "true", "on", "yes", "y"})
 
 
@@ -43,7 +44,7 @@ def is_s3(warehouse: str | None) -> bool:
 
 
 def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings that reach a warehouse, by what the environment says.
+    """Return Spark's settings for reaching a warehouse, derived from the environment.
 
     `warehouse`: `s3://BUCKET/…`.
     """
@@ -55,9 +56,9 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
     ours = f"spark.hadoop.fs.s3a.bucket.{bucket}"
     settings = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
     settings |= {f"{ours}.{name}": value for name, value in _LIMITS.items()}
-    if region := _first(environ, _REGIONS):
+    if region := _first_set(environ, _REGIONS):
         settings[f"{ours}.endpoint.region"] = region
-    if endpoint := _first(environ, _ENDPOINTS):
+    if endpoint := _first_set(environ, _ENDPOINTS):
         settings[f"{ours}.endpoint"] = endpoint
         settings[f"{ours}.path.style.access"] = str(not _is_on(environ, _HOSTED)).lower()
         if urlsplit(endpoint).scheme == "http":
@@ -73,18 +74,19 @@ def s3_settings(warehouse: str, environ: Mapping[str, str]) -> dict[str, str]:
 def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
     """Remove the objects below a folder by their whole names.
 
-    Hadoop marks an empty folder by an empty object whose name ends in a slash, as Delta lets it for
-    `_staged_commits`. object_store has no such names: it lists the folder, and removes nothing.
+    Hadoop marks an empty folder by an empty object whose name ends in a slash; Delta's folder
+    `_staged_commits` is one. object_store has no such names: it lists the folder, and removes
+    nothing.
 
     `folder`: `s3://BUCKET/FOLDER`.
 
     Raises OSError: the store does not do it.
     """
-    place, endpoint = urlsplit(folder), urlsplit(_first(environ, _ENDPOINTS))
+    place, endpoint = urlsplit(folder), urlsplit(_first_set(environ, _ENDPOINTS))
     system = fs.S3FileSystem(
         endpoint_override=endpoint.geturl() or None,
         scheme=endpoint.scheme or "https",
-        region=_first(environ, _REGIONS) or None,
+        region=_first_set(environ, _REGIONS) or None,
         force_virtual_addressing=_is_on(environ, _HOSTED),
         connect_timeout=_CONNECT_S,
         request_timeout=_ANSWER_S,
@@ -93,12 +95,12 @@ def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
 
 
 def named(place: str, environ: Mapping[str, str]) -> str:
-    """Name a place in a store, with the store's address where the environment says one."""
-    endpoint = _first(environ, _ENDPOINTS)
+    """Return a text that names a place in a store, with the store's address if one is set."""
+    endpoint = _first_set(environ, _ENDPOINTS)
     return f"the store of {place}" + (f" at {endpoint}" if endpoint and is_s3(place) else "")
 
 
-def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")
 
 

@@ -1,4 +1,4 @@
-"""A digest of this code, which has to be the same on the machines that run tasks."""
+"""A digest of this code, which has to be the same on all machines that run tasks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Check before reading that a Spark Connect server was started with what we need.
 
-Settings that no session can change, the jars, the warehouse, and on its executors the options of
-Java and this very code in Python. What a session can set is set.
+That is: settings that no session can change, the jars, the warehouse, and on its executors the
+options of Java and the same version of this code. Settings that a session can change are set.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from replay.spark.files import marked
 from replay.spark.package import fingerprint
 
 PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
-"""How many tasks run at once; a server's own context knows and does not tell."""
+"""How many tasks run at once; only the server's context knows, and no client can ask it."""
 EXTENSIONS = "spark.sql.extensions"
 
 _CORRECTIONS = {
-    # Its hash join takes -0.0 and 0.0 for two numbers.
+    # The hash join of this optimization takes -0.0 and 0.0 for two numbers.
     "spark.sql.optimizeNullAwareAntiJoin": "false",
 }
 _MAJOR = re.compile(r"(\d+)\.\d+")
 _JAVA = frozenset({"spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"})
 _UTC = frozenset({"UTC", "Z", "GMT", "UCT", "Zulu", "Etc/UTC", "Etc/GMT", "Etc/UCT", "Etc/Zulu"})
 _ROWS = 1024
-"""Of the job that looks at the executors: more than there are cores, so that each gets some."""
+"""Rows of the job that checks the executors: more than there are cores, so that each gets some."""
 _NO_PLACE = "PATH_NOT_FOUND"
 _TASKS = "replay.scan.task"
-"""By its name: this stands below it."""
+"""Imported by its name on executors, since this package may not import a later one."""
 _FACTS = "part int, zone string, properties string, lacks string"
 
 
@@ -49,33 +49,33 @@ _FACTS = "part int, zone string, properties string, lacks string"
 class WantedServer:
     """The requirements of a session on a server."""
 
-    # ours and the user's, by Spark's names. A session takes some; the others the server must have
-    # been started with
+    # ours and the user's, by Spark's names. A session can set some; the server must have been
+    # started with the others
     settings: Mapping[str, str]
-    properties: Mapping[str, str]  # of each executor's Java, which runs in UTC too
-    warehouse: str | None  # where the server writes and this process reads; None when nobody does
+    properties: Mapping[str, str]  # of each executor's Java, which must run in UTC too
+    warehouse: str | None  # where the server writes and this process reads; None if not used
 
 
 def settled(spark: SparkSession, server: WantedServer) -> list[str]:
-    """Set what a session takes, and return what its server lacks, each in some words.
+    """Set what a session can set, and return what its server lacks, each as a phrase.
 
     Raises ConfigurationError: the warehouse cannot be written here; PySparkException: the server
-    refuses what it is asked.
+    refuses a request.
     """
     settings = {**corrections(spark.version), **server.settings}
-    lacking = lacking_version(spark.version) + _settings(spark, settings)
-    lacking += _sources(spark)
+    lacking = lacking_version(spark.version) + _apply_settings(spark, settings)
+    lacking += _missing_jars(spark)
     if not lacking:
         with _marker(server.warehouse) as marker:
-            lacking = _executors(spark, server, marker)
+            lacking = _check_executors(spark, server, marker)
     return lacking
 
 
 def lacking_version(there: str) -> list[str]:
     """Return the error about a server's version; any minor version of our major one will do.
 
-    Spark Connect's protocol stays compatible within a major version. What a server computes
-    otherwise, the proof of each view finds.
+    Spark Connect's protocol stays compatible within a major version. If such a server computes
+    something differently, the proof of the view finds it.
     """
     match = _MAJOR.match(there)
     major = pyspark.__version__.partition(".")[0]
@@ -85,14 +85,14 @@ def lacking_version(there: str) -> list[str]:
 
 
 def corrections(version: str) -> dict[str, str]:
-    """Return the settings without which a version of Spark gives other rows than 4.2."""
+    """Return the settings that make an older version of Spark give the same rows as 4.2."""
     return _CORRECTIONS if version.startswith(("4.0.", "4.1.")) else {}
 
 
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
-    """Set what a session takes; return what the server was not started with."""
+def _apply_settings(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
+    """Set what a session can set; return what the server was not started with."""
     there = spark.conf.getAll
-    differ = {name: value for name, value in settings.items() if not _holds(there, name, value)}
+    differ = {name: value for name, value in settings.items() if not _has(there, name, value)}
     fixed = sorted(name for name in differ if not spark.conf.isModifiable(name))
     for name in differ.keys() - fixed:
         spark.conf.set(name, differ[name])
@@ -100,8 +100,8 @@ def _settings(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
     return [f"settings that no session can change: {changes}"] if fixed else []
 
 
-def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
-    """Tell whether a server has a setting; of several words, whether all are there."""
+def _has(there: Mapping[str, str | None], name: str, value: str) -> bool:
+    """Tell whether a server has a setting; of one that is a list, whether it has all our items."""
     present = there.get(name)
     if present is None:
         return False
@@ -112,7 +112,7 @@ def _holds(there: Mapping[str, str | None], name: str, value: str) -> bool:
     return present == value
 
 
-def _sources(spark: SparkSession) -> list[str]:
+def _missing_jars(spark: SparkSession) -> list[str]:
     """Make the server load classes of its jars; return the jars that are missing."""
 
     def avro() -> DataFrame:
@@ -121,21 +121,22 @@ def _sources(spark: SparkSession) -> list[str]:
     def delta() -> DataFrame:
         return spark.read.format("delta").load(f"/nowhere-{uuid.uuid4().hex}")
 
-    looks = {"spark-avro": avro, "delta-spark": delta}
-    faults = {jar: _fault(look) for jar, look in looks.items()}
+    frames = {"spark-avro": avro, "delta-spark": delta}
+    faults = {jar: _read_fault(frame) for jar, frame in frames.items()}
     return [f"the jar {jar}: {fault}" for jar, fault in faults.items() if fault is not None]
 
 
-def _fault(look: Callable[[], DataFrame]) -> str | None:
-    """Return the reason why the server cannot read, or None; an empty place is no reason."""
+def _read_fault(frame: Callable[[], DataFrame]) -> str | None:
+    """Return the reason why the server cannot read, or None; that a path is missing is no fault."""
     try:
-        look().schema  # noqa: B018 - this asks the server
+        frame().schema  # noqa: B018 - this asks the server
     except PySparkException as error:
         return None if error.getCondition() == _NO_PLACE else one_line(error)
     return None
 
 
-def _sees(spark: SparkSession, path: str) -> bool:
+def _server_sees(spark: SparkSession, path: str) -> bool:
+    """Tell whether a file of this machine is there for the server too."""
     try:
         spark.read.text(path).schema  # noqa: B018 - this asks the server
     except PySparkException as error:
@@ -147,7 +148,7 @@ def _sees(spark: SparkSession, path: str) -> bool:
 
 @contextmanager
 def _marker(warehouse: str | None) -> Iterator[str | None]:
-    """Return a file in the warehouse while the block runs, where that is a folder and no URI."""
+    """Yield a file in the warehouse, or None if that is a URI; it is there while the block runs."""
     if warehouse is None or "://" in warehouse:
         yield None
         return
@@ -155,11 +156,11 @@ def _marker(warehouse: str | None) -> Iterator[str | None]:
         yield str(path)
 
 
-def _executors(spark: SparkSession, server: WantedServer, marker: str | None) -> list[str]:
-    """Look at the server's own machine and its executors; note how many tasks run at once."""
-    if marker is not None and not _sees(spark, marker):
+def _check_executors(spark: SparkSession, server: WantedServer, marker: str | None) -> list[str]:
+    """Check the server's machine and its executors; sets how many tasks run at once."""
+    if marker is not None and not _server_sees(spark, marker):
         return [_no_warehouse(marker)]
-    rows = _facts(spark, server, marker).collect()
+    rows = _executor_facts(spark, server, marker).collect()
     spark.conf.set(PARALLELISM, str(len({row.part for row in rows})))
     lacking = sorted({row.lacks for row in rows if row.lacks})
     if zones := sorted({row.zone for row in rows} - _UTC):
@@ -176,8 +177,8 @@ def _no_warehouse(marker: str) -> str:
     return f"the warehouse {folder}, which has to be the same folder there as here, or a URI"
 
 
-def _facts(spark: SparkSession, server: WantedServer, marker: str | None) -> DataFrame:
-    """Ask the executors, also for what the tasks of a replay need of Python."""
+def _executor_facts(spark: SparkSession, server: WantedServer, marker: str | None) -> DataFrame:
+    """Return facts about the executors, among them what their Python lacks for a replay."""
     of_java = "java_method('java.lang.System', 'getProperty', '{}')"
     frame = spark.range(_ROWS).select(
         F.spark_partition_id().alias("part"),
@@ -188,13 +189,13 @@ def _facts(spark: SparkSession, server: WantedServer, marker: str | None) -> Dat
         F.lit("").alias("lacks"),
     )
     warehouse = "" if marker is None else _no_warehouse(marker)
-    return frame.mapInArrow(_look(marker, warehouse, fingerprint()), _FACTS)
+    return frame.mapInArrow(_task(marker, warehouse, fingerprint()), _FACTS)
 
 
-def _look(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterator[pa.RecordBatch]]:
+def _task(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterator[pa.RecordBatch]]:
     """Return the function of the checking task, which must not need the package it checks for."""
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next((batch.slice(0, 1) for batch in batches if batch.num_rows), None)
         lacks = ""
         try:
@@ -205,15 +206,15 @@ def _look(marker: str | None, warehouse: str, code: str) -> Callable[..., Iterat
                 lacks = f"the same version of this package in its Python {sys.executable}"
             elif marker is not None and not Path(marker).exists():
                 lacks = f"on its executors {warehouse}"
-        except Exception as error:  # noqa: BLE001 - whatever it lacks: a module, its compiled part
+        except Exception as error:  # noqa: BLE001 - a module or its compiled part may be missing
             lacks = f"this package in its Python {sys.executable}: {error}"
         if first is not None:
             at = first.schema.get_field_index("lacks")
             yield first.set_column(at, first.schema.field(at), pa.array([lacks]))
 
-    return look
+    return task
 
 
 def one_line(error: PySparkException) -> str:
-    """Return the first line of what a server says, without secrets."""
+    """Return the first line of a server's error, without secrets."""
     return redacted(str(error).strip().partition("\n")[0])

@@ -1,9 +1,8 @@
-"""The token of a Spark Connect server: who has it may run any code there.
+"""The token of a Spark Connect server: whoever has it may run any code there.
 
-`changelog spark-server` makes one for each life and keeps it in a file that only its user may
-read, so that no one has to hand it about: rebuilds of the same user on the same machine find it.
-Spark takes it from the environment on both sides. There it stands in no setting, no log and no
-list of processes.
+`changelog spark-server` makes one at each start and keeps it in a file that only its user may
+read, so that rebuilds of the same user on the same machine find it. Spark takes it from the
+environment on both sides, so it appears in no setting, no log and no list of processes.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from replay.base.config import CONNECT_PORT
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name that Spark reads
 SETTING = "spark.connect.authenticate.token"
+# The rights of group and others: a token's file must have none of these.
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -78,13 +78,13 @@ def taken_token(url: str) -> Iterator[str]:
     url = parts._replace(netloc=f"localhost{port}").geturl()
     token = None
     if "token" not in words and not os.environ.get(TOKEN):
-        token = _kept(token_file(parts.port or CONNECT_PORT))
+        token = _read_token(token_file(parts.port or CONNECT_PORT))
     with _in_environment(token):
         yield url
 
 
-def _kept(place: Path) -> str | None:
-    """Read a file that only we can access; return None if there is none."""
+def _read_token(place: Path) -> str | None:
+    """Read a token from a file that only we can access; return None if there is no such file."""
     try:
         with place.open(encoding="ascii") as file:
             status = os.fstat(file.fileno())

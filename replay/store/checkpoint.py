@@ -5,12 +5,12 @@
 
 A checkpoint is a list of layers. The first, its base, holds the last record of each live key; each
 further one the last record of each key that was touched since, tombstones among them. A record is
-stored as it stands on the log, so it is decoded by the schema of whoever reads it later.
+stored as it is on the log, so that it is decoded by the schemas of a later reader.
 
-A layer that no manifest names does not exist: it is written first, the log is asked again whether
-the read was exact, and only then the manifest's commit makes it count. A run that is killed in
-between leaves a folder that `unnamed` finds. Nothing but the frontier's ends says how far a layer
-goes, and both stand in the same commit, so no record is taken twice or left out.
+A layer that no manifest names does not exist: it is written first, then the log is checked again
+for whether the read was exact, and only then the manifest's commit makes the layer count. A run
+that is killed in between leaves a folder that `unnamed` finds. How far a layer goes is given by the
+frontier's ends, which are written in the same commit, so no record is taken twice or left out.
 
 The manifest is written with deltalake, in milliseconds. Two runs that advance one topic at the
 same time conflict in that commit; the second one fails and nothing of it counts.
@@ -39,10 +39,11 @@ from replay.verdict.increment import StoredBase
 
 FOLDER = "_checkpoints"
 FORMAT = 1
+"""Of `Checkpoint.to_json`; a checkpoint of another format is refused."""
 GRACE = timedelta(minutes=10)
-"""How long what was replaced stays for a run that reads it."""
+"""How long replaced checkpoints stay, for a run that is reading them."""
 YOUNG = timedelta(days=1)
-"""So long after its beginning a layer without a name may still be being written."""
+"""A layer without a manifest may still be in writing for so long after its name was chosen."""
 _SCHEMA = pa.schema([("number", pa.int64()), ("checkpoint", pa.string())])
 
 
@@ -60,9 +61,9 @@ class Layer:
 
     name: str  # of its folder
     rows: int  # how many records it holds
-    tombstones: int = 0  # how many of them
+    tombstones: int = 0  # how many of these are tombstones
     since: Position | None = None  # the first position that its records can have
-    # the first position behind theirs. Both are None for a base, and where nobody noted them
+    # the first position behind its records; both are None for a base, and in old manifests
     until: Position | None = None
 
 
@@ -72,7 +73,7 @@ def _layer_json(layer: Layer) -> list[Any]:
 
 
 def _layer(raw: Sequence[Any]) -> Layer:
-    """Parse the output of `_layer_json`, also from before it noted positions."""
+    """Parse the output of `_layer_json`, also of versions that did not store positions."""
     name, rows, tombstones, *places = raw
     return Layer(name, rows, tombstones, *(place and Position.parse(place) for place in places))
 
@@ -81,12 +82,12 @@ def _layer(raw: Sequence[Any]) -> Layer:
 class Checkpoint:
     """The state of a topic at a frontier."""
 
-    topic: str  # which one
-    base: StoredBase  # the frontier, and what decides how long the log can be read on from it
-    layers: tuple[Layer, ...]  # the base layer first, then what came after, oldest first
-    founded: Frontier  # the frontier of the base layer: what was deleted before it is not told
-    # the frontier up to which layers were folded into one: what a key held between the base and
-    # that is not told
+    topic: str  # its name
+    base: StoredBase  # the frontier, and the facts that limit how long the log leads on from it
+    layers: tuple[Layer, ...]  # the base layer first, then the later ones, oldest first
+    founded: Frontier  # the frontier of the base layer; keys deleted before it are not known
+    # the frontier up to which layers were folded into one; a key's older records between the base
+    # and that are not known
     folded: Frontier
     at: datetime  # when it was made
 
@@ -126,7 +127,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` gave."""
+        """Parse the output of `to_json`."""
         raw: dict[str, Any] = json.loads(text)
         if raw.get("format") != FORMAT:
             raise CheckpointError(
@@ -164,7 +165,7 @@ class CheckpointStore:
     """The checkpoints of a warehouse; needs no Spark."""
 
     def __init__(self, warehouse: str) -> None:
-        """Take the folder or URI of the warehouse, absolute, without a closing slash."""
+        """Open the checkpoints; `warehouse` is an absolute path or URI without a closing slash."""
         self._root = f"{warehouse}/{FOLDER}"
 
     def layers_of(self, topic: str) -> str:
@@ -172,11 +173,11 @@ class CheckpointStore:
         return f"{self._root}/{topic}/layers"
 
     def layer(self, topic: str, name: str) -> str:
-        """Return the place of a layer."""
+        """Return the path or URI of a layer."""
         return f"{self.layers_of(topic)}/{name}"
 
     def new_layer(self) -> str:
-        """Return a name that no layer has."""
+        """Return a new name for a layer; names sort by the time when they were chosen."""
         return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:12]}"
 
     def manifest(self, topic: str) -> Manifest:
@@ -260,7 +261,7 @@ def unnamed(manifest: Manifest, there: Iterable[str], *, now: datetime) -> list[
 def kept(checkpoints: Sequence[Checkpoint], *, now: datetime, days: int) -> list[Checkpoint]:
     """Return the older checkpoints that stay: all of the last minutes, one an hour, one a day.
 
-    The last minutes' stay for runs that are reading them; the others answer `--as-of`.
+    Those of the last minutes stay for runs that are reading them, the others for `--as-of`.
 
     `checkpoints`: of one topic, oldest first. `days`: how long the daily ones stay.
     """

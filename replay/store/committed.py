@@ -1,18 +1,18 @@
 """Delta tables that this program writes and reads without Delta's own part of Spark.
 
-They are written as Parquet by Spark, and get their log from deltalake: Delta's writer takes 0.4 s
-for a table of any size, which is most of what a small one takes. A table is there when its log is;
-what a killed run leaves behind is a folder without one. On an object storage Delta's writer does
-it, since Spark's gives each file its place by a rename, and that is a copy there.
+Spark writes them as Parquet, and deltalake writes their log: Delta's writer takes 0.4 s for a table
+of any size, which is most of the time for a small one. A table exists once its log does; a killed
+run leaves a folder without one. On an object store Delta's writer is used, since Spark's renames
+each file to its final name, and a rename is a copy there.
 
-They are read as the files that their log names. Spark asks a Delta log by jobs of its own: to put a
-table together, and again for each place in a plan that reads it. For a table of few rows these jobs
-are most of the time. deltalake reads the same log in this process, in milliseconds, and Spark gets
-the Parquet files; a folder would not do, since what a task left that was tried twice may lie there
-too (docs/decisions/0023-checkpoints-and-refresh.md).
+They are read as the files that their log names. Spark reads a Delta log in jobs of its own: once to
+open a table, and again for each place in a plan that uses it. For a table of few rows these jobs
+take most of the time. deltalake reads the same log in this process, in milliseconds, and Spark gets
+the list of Parquet files; the folder would not do, since a task that was tried twice may have left
+a file there (docs/decisions/0023-checkpoints-and-refresh.md).
 
-That holds for tables whose rows are all that their files have. One whose features say otherwise, by
-the defaults of somebody's Spark, is read by Spark's own reader.
+This works for tables that are exactly the rows of their files. A table with features that change
+that, by the defaults of a user's Spark, is read by Spark's own reader.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PATTERN = frozenset("*?[]{}\\")
-"""What Spark takes for a pattern in a path. Its option not to gives rows of several files twice."""
+"""Characters of a pattern in a path for Spark. Its option to read paths literally returns the rows
+twice if there are several files."""
 
 _WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Whatever a session says otherwise: a file of ours that cannot be read is an error."""
+"""Against a session's own settings: a file of ours that cannot be read is an error."""
 
 
 _COMMITTER = {
-    # Whatever a session says: files get their place when all tasks are done, not one by one.
+    # Against a session's own settings: files are moved when all tasks are done, not one by one.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _NO_BOUNDS = {"delta.dataSkippingNumIndexedCols": "0"}
-"""Counts only, as `adding_counted` says."""
+"""Statistics with counts only, for the reason given in `adding_counted`."""
 _MOMENTS = "spark.sql.parquet.outputTimestampType"
 _FOOTERS = 8
-"""So many files are asked for their rows at once."""
+"""Parquet footers that are read at the same time."""
 
 
 def write(
@@ -63,16 +64,16 @@ def write(
     metadata: Mapping[str, str] | None = None,
     layout: Layout | None = None,
 ) -> None:
-    """Write a Delta table of some rows, where there is nothing yet, in one commit.
+    """Write the rows of a frame as a new Delta table, in one commit.
 
     `frame`: the rows; of types that Delta has. `metadata`: the commit's user metadata. `layout`:
-    the order and folders of the files, for rows that are in that order.
+    the order and folders of the files; the rows must already be in that order.
 
     Raises DeltaError: the log cannot be written; OSError: a file cannot be read.
     """
     layout = layout or Layout(schema=frame.schema)
     with _exact_moments(frame.sparkSession):
-        if not _renames_at_once(place):
+        if not _renames_cheaply(place):
             options = {"userMetadata": json.dumps(dict(metadata or {})), **_NO_BOUNDS}
             frame.write.format("delta").mode("error").options(**options).save(place)
             return
@@ -107,7 +108,7 @@ def write(
     )
 
 
-def _renames_at_once(place: str) -> bool:
+def _renames_cheaply(place: str) -> bool:
     return "://" not in place or place.startswith(("file://", "hdfs://"))
 
 
@@ -115,7 +116,7 @@ def _renames_at_once(place: str) -> bool:
 def _exact_moments(spark: SparkSession) -> Iterator[None]:
     """Make Parquet hold timestamps as 64 bits of microseconds while the block runs.
 
-    Spark's default is INT96, which other readers turn to nanoseconds: moments before 1677 and
+    Spark's default is INT96, which other readers convert to nanoseconds: timestamps before 1677 and
     after 2262, infinity among them, come out wrong without an error.
     """
     before = spark.conf.get(_MOMENTS)
@@ -127,7 +128,7 @@ def _exact_moments(spark: SparkSession) -> Iterator[None]:
 
 
 def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a type as Delta stores it: what a query says of nulls holds for its rows alone."""
+    """Return a type as Delta stores it, nullable everywhere: later rows may have nulls."""
     if isinstance(kind, str):
         return "string" if kind.startswith(("char(", "varchar(")) else kind
     match kind["type"]:
@@ -145,16 +146,16 @@ def _any_null(kind: Any) -> Any:  # noqa: ANN401 - JSON
             key, value = (_any_null(kind[f"{part}Type"]) for part in ("key", "value"))
             both = {"keyType": key, "valueType": value}
             return {"type": "map", **both, "valueContainsNull": True}
-        case other:
-            raise ValueError(f"Delta has no type {other}")
+        case unknown:
+            raise ValueError(f"Delta has no type {unknown}")
 
 
 def committed(spark: SparkSession, places: Sequence[str], schema: StructType | str) -> DataFrame:
-    """Read all rows of some Delta tables with the same columns, one at least.
+    """Read all rows of one or more Delta tables with the same columns.
 
     `places`: URI or absolute path of each.
 
-    Raises TableNotFoundError: there is none at a place; DeltaError: a log cannot be read.
+    Raises TableNotFoundError: a place has no table; DeltaError: a log cannot be read.
     """
     paths: list[str] = []
     others: list[str] = []
@@ -171,5 +172,5 @@ def committed(spark: SparkSession, places: Sequence[str], schema: StructType | s
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:
-    """Read all rows that some files have, one at least, whatever a log says of them."""
+    """Read all rows of one or more Parquet files; their table's log is not asked."""
     return spark.read.schema(schema).options(**_WHOLE).parquet(*paths)

@@ -1,8 +1,8 @@
-"""The records of tables since a frontier, for a process that holds their states itself.
+"""The records of tables since a frontier, for a process that keeps their states itself.
 
-A checkpoint is brought forward by Spark, and sealed. Who follows a log holds what it needs in
-memory, and wants the last record of each key that was touched since, soon: so the same ranges are
-judged, read, folded and judged again here, without a task and without a file.
+Spark brings checkpoints forward, and seals them. A follower has the states in memory and soon needs
+the last record of each key that was touched since: so the same ranges are judged, read, folded and
+judged again in this process, without a task and without a file.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from replay.verdict.increment import StoredBase, judge_increment
 from replay.verdict.limits import lag_ms, retention_ms
 from replay.verdict.verdict import Verdict
 
-_AT_ONCE = 4
-_ROWS, _BYTES = 5_000, 8 << 20
+_AT_ONCE = 4  # topics that are read at the same time
+_ROWS, _BYTES = 5_000, 8 << 20  # most of a batch that is taken out of a fold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTables:
-    """Tables whose states at a frontier are tables."""
+    """Tables whose states at a frontier a process has."""
 
     record: FrontierRecord  # the frontier
-    topics: Mapping[TableName, str]  # of each table
+    topics: Mapping[TableName, str]  # the topic of each table
     schemas: Mapping[TableName, TopicSchemas]  # of each table's topic
-    states: Mapping[str, TopicState]  # how the topics stood there
-    settings: ReplaySettings = field(default_factory=ReplaySettings)  # how careful the verdict is
+    states: Mapping[str, TopicState]  # the state of each topic when the frontier was read
+    settings: ReplaySettings = field(default_factory=ReplaySettings)  # the verdict's margins
 
     @property
     def position(self) -> Position:
@@ -58,7 +58,7 @@ class Increment:
     """The records that lead from one frontier to a later one."""
 
     tables: HeldTables  # the tables at the later frontier
-    # of each table the last record of each key that was touched; a tombstone has no value
+    # for each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
     verdict: Verdict  # on the read
 
@@ -82,8 +82,8 @@ def read_increment(
     old = tables.record.frontier
     for topic, state in facts.states.items():
         if old.leader_epochs.get(topic) != state.leader_epochs or topic in record.frontier.grown:
-            # What a new leader kept, and where keys lie that were written before a topic grew, is
-            # looked at by whoever brings checkpoints forward.
+            # Which records a new leader has, and in which partitions the keys are that were written
+            # before a topic grew, is checked only where Spark brings checkpoints forward.
             raise VerdictError(f'topic "{topic}" has other leaders, or has grown')
     bases = {
         topic: StoredBase(
@@ -123,7 +123,7 @@ def read_increment(
 def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iterator[FetchedRecord]:
     """Read the last record of each live key of a table, from the start of its topic.
 
-    What is read is exact if the cut still is afterwards, for which its caller asks (`recheck`).
+    The read is exact if the cut still is after it, which the caller has to check (`recheck`).
 
     Raises:
         VerdictError: the log cannot give the state, or not range by range.
@@ -133,7 +133,7 @@ def read_states(kafka: KafkaConnection, cut: Cut, schemas: TopicSchemas) -> Iter
     cut.verdict.require()
     frontier, topic = cut.record.frontier, schemas.topic
     if topic in frontier.grown:
-        # Then a key's last record is not known before all partitions are read.
+        # A key may be in several partitions, so its last record is known only after all are read.
         raise VerdictError(f'topic "{topic}" has grown')
     topic_range = TopicRange(
         topic=topic,

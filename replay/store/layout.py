@@ -1,8 +1,8 @@
 """The layout of a Delta table's files: partitions, and bounds that let readers skip files.
 
-A partition's folder is named by a digest and not by its values: these stand in the log, where any
-text is itself, while a name on a disk has a length, an alphabet and characters that readers escape
-in ways of their own. Pure.
+A partition's folder is named by a digest and not by its values: the log has these, and it can hold
+any text, while a file name is limited in length and alphabet, and readers escape characters in
+different ways. Pure.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from pyspark.sql.types import (
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _LONGEST_TEXT = 64
-"""Longer texts are no bounds: they would be most of the log."""
+"""Longer texts are not written as bounds: they would be most of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The layout of one table's files."""
 
-    schema: StructType  # of the table, its partition columns too, which its files do not have
-    # the column of the rows that names a partition's folder; nothing without partitions
+    schema: StructType  # of the table, with its partition columns, which its files do not have
+    # the column of the rows that names a partition's folder; empty without partitions
     folder: str = ""
     columns: tuple[str, ...] = ()  # the partition columns
-    # of each folder the texts of its values, None for a null
+    # for each folder the texts of its values, None for a null
     partitions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
-    bounded: tuple[str, ...] = ()  # the columns that the rows are ordered by, whose bounds are told
+    bounded: tuple[str, ...] = ()  # the columns that the rows are ordered by, which get bounds
 
     def partition_of(self, path: str) -> dict[str, str | None]:
         """Return the texts of the partition columns in a file, by its path in the table."""
@@ -52,7 +52,7 @@ class Layout:
     def bounds_of(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the least and the greatest value of each bounded column, in Delta's form.
 
-        Of a column whose bounds are not known exactly, or have no exact form there, none are told.
+        A column whose bounds are not known exactly, or have no exact form there, is left out.
         """
         lows: dict[str, Any] = {}
         highs: dict[str, Any] = {}
@@ -84,11 +84,11 @@ def _bounds(footer: pq.FileMetaData, name: str, kind: DataType) -> tuple[Any, An
     is_text = isinstance(kind, StringType)
     lows = [part.min if is_text else part.min_raw for part in valued]
     highs = [part.max if is_text else part.max_raw for part in valued]
-    texts = _text(min(lows), kind), _text(max(highs), kind)
-    return None if None in texts else (*texts, nulls)
+    bounds = _bound(min(lows), kind), _bound(max(highs), kind)
+    return None if None in bounds else (*bounds, nulls)
 
 
-def _text(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - JSON
+def _bound(value: Any, kind: DataType) -> Any:  # noqa: ANN401 - JSON
     """Return a bound as Delta's log has it, None when it cannot be one."""
     if isinstance(kind, DateType):
         ordinal = value + _EPOCH

@@ -1,8 +1,7 @@
-"""Plan the reading that brings tables to a frontier, from checkpoints or from the start.
+"""Plan the read that brings tables to a frontier, from checkpoints or from the start.
 
 The newest checkpoint of each topic that leads to the frontier is chosen, and the verdict says
-whether reading on from there is exact. Needs no Spark; what is written is in
-`replay.store.advancer`.
+whether reading on from there is exact. Needs no Spark; `replay.store.advancer` carries it out.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from replay.verdict.verdict import Verdict, VerdictKind, judge, together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStep:
-    """The reading planned for one topic."""
+    """The planned read of one topic."""
 
-    topic: str  # which one
+    topic: str  # its name
     manifest: Manifest  # its checkpoints
     checkpoint: Checkpoint | None  # the one to go on from; None to read from the log's start
     why: str = ""  # why it is read from the start; empty otherwise
-    needs_no_read: bool = False  # the checkpoint holds the very state, nothing has to be read
+    needs_no_read: bool = False  # whether the checkpoint already is the state at the frontier
 
     def starts(self, frontier: Frontier, states: Mapping[str, TopicState]) -> tuple[int, ...]:
         """Return the first offset of each partition to read on the way to a frontier."""
@@ -44,16 +43,16 @@ class TopicStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """The reading planned to bring tables to a frontier; nothing has been read yet."""
+    """The planned read that brings tables to a frontier; nothing has been read yet."""
 
     record: FrontierRecord  # the frontier
     topics: Mapping[TableName, str]  # the topic of each table
-    steps: Mapping[str, TopicStep]  # what is to be read of each topic
-    states: Mapping[str, TopicState]  # how each topic stands
-    verdict: Verdict  # whether that is exact
+    steps: Mapping[str, TopicStep]  # by topic
+    states: Mapping[str, TopicState]  # by topic
+    verdict: Verdict  # whether the read is exact
     started_ms: int  # when it was judged, by our clock
-    settings: ReplaySettings  # how careful the verdict is
-    # how the log stands to the verifier, which reads it from its start; None where nobody asked
+    settings: ReplaySettings  # the verdict's margins
+    # the cut for the verifier, which reads the log from its start; None if it does not read it
     proof: Cut | None = None
 
     @property
@@ -85,7 +84,7 @@ class Advance:
         )
 
     def judged(self, facts: BrokerFacts, now_ms: int, *, estimate_ms: int | None = None) -> Verdict:
-        """Judge all that has to be read: from their starts some, from their checkpoints others.
+        """Judge the read of all topics, some from their start, others from their checkpoint.
 
         `estimate_ms`: how long the read may take; None when not known.
         """
@@ -161,7 +160,7 @@ def _step(
                 topic=topic, manifest=manifest, checkpoint=checkpoint, needs_no_read=True
             )
         if is_lost and after_checkpoint is None:
-            continue  # what a newer one has and the log has not may be missing after it too
+            continue  # records that the log lost after a newer checkpoint are lost after this too
         verdict = judge_increment(
             {topic: checkpoint.base},
             record,
@@ -190,7 +189,7 @@ def _after_checkpoint(
 def _holds(checkpoint: Checkpoint, record: FrontierRecord, *, is_whole: bool) -> bool:
     """Return whether a checkpoint is the state at a frontier: no record is between the two.
 
-    Equal ends say so of a log that `is_whole`: that has lost nothing since.
+    Equal ends prove that only if the log `is_whole`, so has lost no records since.
     """
     one, other, topic = checkpoint.frontier, record.frontier, checkpoint.topic
     return is_one_log(checkpoint.base, record, topic) and (
@@ -207,8 +206,8 @@ def _judged(
     if checkpoint is None:
         verdict = judge(record, facts.states, (topic,), times, after_ends=facts.after_ends)
     else:
-        # That leaders kept what stood before a checkpoint was asked when it was chosen; one that
-        # changes after that ends the read.
+        # Whether the leaders have all records before the checkpoint was checked when it was chosen;
+        # a leader that changes after that ends the read.
         bases = {topic: checkpoint.base}
         verdict = judge_increment(bases, record, facts.states, times, after_ends=facts.after_ends)
     return verdict.topics[topic]

@@ -1,8 +1,8 @@
-"""Make checkpoints at frontiers inside the planned reading, so that layers end there.
+"""Make checkpoints at frontiers inside a planned read, so that layers end there.
 
-A layer has the last record of each key alone: what a key held inside of it is not known. Who goes
-on from rows of a frontier without a checkpoint needs just that. So the log is read in two steps,
-where it still leads exactly to that frontier.
+A layer has only the last record of each key; what a key held at a moment inside of the layer is not
+known. A sink that is at such a frontier, without a checkpoint, needs exactly that. So the log is
+read in two steps, if it still leads exactly to that frontier.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from replay.store.plan import Advance, plan_advance
 log = logging.getLogger("changelog.replay")
 
 MOST_STOPS = 4
-"""Layers end at so many positions, the newest ones: each costs a job and a commit a topic."""
+"""Positions at which layers end, the newest ones: each costs a job and a commit for each topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +32,14 @@ class Stops:
 
     kafka: KafkaConnection  # the brokers
     store: CheckpointStore  # of the checkpoints
-    topic: str  # that of the frontiers
-    # the first position that is not part of each state which somebody goes on from
+    topic: str  # of the frontiers
+    # for each state that a sink goes on from, the first position that is not part of it
     places: Collection[Position]
 
     def before(self, plan: Advance, bring: Callable[[Advance], object]) -> Advance:
         """Make checkpoints at the places on the way, and return the plan for the rest.
 
-        What the log does not lead to exactly any more is passed by, which the caller finds out by
+        A place to which the log no longer leads exactly is skipped; the caller finds that out by
         `StoredRecords.knows_rows_at`.
 
         Raises UnavailableLogError: the brokers do not answer.
@@ -77,12 +77,10 @@ class Stops:
 
 
 def _is_inside(plan: Advance, place: Position) -> bool:
-    """Return whether a position is inside the planned reading after a checkpoint."""
-    begun = [
+    """Return whether a position is inside the planned read of a topic with a checkpoint."""
+    starts = [
         cut_of(step.checkpoint.frontier)
         for step in plan.steps.values()
         if step.checkpoint is not None and not step.needs_no_read
     ]
-    return any(place_before < place for place_before in begun) and place < cut_of(
-        plan.record.frontier
-    )
+    return any(start < place for start in starts) and place < cut_of(plan.record.frontier)

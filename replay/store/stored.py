@@ -1,8 +1,8 @@
-"""States from checkpoints, with the records that a key has and had.
+"""States from checkpoints, with the present and the earlier records of keys.
 
-A state is the records of a base layer, less those of the keys that were touched since, and what
-the later layers say of these. The log is needed no more: the time that a view takes does not count
-against any deadline. `replay.store.advancer` makes them.
+A state is the records of a base layer, except for the keys that were touched since, whose records
+are in the later layers. The log is no longer needed, so computing a view has no deadline.
+`replay.store.advancer` makes the checkpoints.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from replay.scan.fold import (
 )
 from replay.store.checkpoint import Checkpoint
 
-FEW_ROWS = 2_000_000  # so many keys fit every task's memory
+FEW_ROWS = 2_000_000  # keys that fit the memory of every task, so that a join may broadcast them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class StoredStates(States):
     """The states of some tables at one frontier, from checkpoints; like a `Replay` of the log.
 
     Attributes:
-        cut: what was read for it.
+        cut: the cut that the log was read at.
         states: the state of each table.
     """
 
@@ -59,7 +59,7 @@ class StoredStates(States):
         return False
 
     def metrics(self) -> Mapping[TableName, TableMetrics | None]:
-        """Return the counts of the log's reading for each table."""
+        """Return the counts of the read of the log for each table."""
         return self._metrics
 
     def watched(self) -> AbstractContextManager[None]:
@@ -67,9 +67,9 @@ class StoredStates(States):
         return nullcontext()
 
     def recheck(self) -> None:
-        """Check that the log can still give what a verifier reads of it, from its start.
+        """Check that the log can still be read exactly from its start, as a verifier does.
 
-        What these states rest on was checked before the checkpoints were sealed.
+        For these states themselves that was checked before the checkpoints were sealed.
 
         Raises VerdictError: a topic or its settings changed, a leader moved, or a deadline passed;
         UnavailableLogError: the brokers do not answer.
@@ -92,10 +92,10 @@ class ChangedRecords:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecords:
-    """The records of a checkpoint, as they stood on the log."""
+    """The records of a checkpoint, as they were on the log."""
 
-    checkpoint: Checkpoint  # whose they are
-    schemas: TopicSchemas  # what they are decoded with
+    checkpoint: Checkpoint  # the one that has them
+    schemas: TopicSchemas  # to decode them
     base: DataFrame  # one record of each key that lived when the base layer was made
     # the last record of each key that was touched since, tombstones included; None when there is no
     # such layer
@@ -119,26 +119,23 @@ class StoredRecords:
         return cut_of(self.checkpoint.founded) <= position
 
     def knows_rows_at(self, position: Position) -> bool:
-        """Tell whether what every touched key held at a position is among the layers.
+        """Tell whether the layers have the record that every touched key had at a position.
 
-        A layer has the last record of each key alone. Of a position inside of one, where a follower
-        has brought sinks without Spark, it does not tell what a key held that was touched again.
+        A layer has only the last record of each key. For a position inside of a layer, to which a
+        follower has brought sinks without Spark, the records of keys touched again are missing.
         """
         if position < cut_of(self.checkpoint.folded):
             return False
         return self.checkpoint.layers_since(position) is not None
 
     def changed_since(self, position: Position) -> ChangedRecords | None:
-        """Return the last record of each key changed since a position, possibly of none.
-
-        None if no layers tell it.
-        """
+        """Return the last record of each key changed since a position; None if there is no layer."""
         layers = self.checkpoint.layers_since(position)
         if self.layers is None or (layers is not None and not layers):
             return None
         if layers is not None and len(layers) == 1:
             return ChangedRecords(self.read([layers[0].name]), layers[0].rows)
-        # Of a key touched since, the last record is among those since: older layers need no fold.
+        # The last record of a key touched since is among those since: older layers need no fold.
         since = from_position(self.layers, position)
         is_single = self.touched is self.layers
         return ChangedRecords(since if is_single else last_of_each_key(since, RECORD[1:]), None)
@@ -159,10 +156,9 @@ class StoredRecords:
         return self.rows(records).frame
 
     def rows(self, records: DataFrame) -> StateRows:
-        """Return the same, to be kept."""
-        # What is observed keeps a view's own conditions above it. Below, Spark would put them
-        # into one filter with "the value is not null" and try them first, so that tombstones
-        # would be decoded.
+        """Return the rows of records in the form that can be stored."""
+        # Spark does not push a view's conditions below an observation. Otherwise it would merge
+        # them with the filter "the value is not null" and evaluate them first, on tombstones too.
         sound = records.observe(Observation(), F.count(F.lit(1)).alias("rows"))
         return decode(sound, self.schemas)
 

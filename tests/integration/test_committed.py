@@ -26,7 +26,7 @@ SCHEMA = "id bigint, moment timestamp, name string"
 @pytest.mark.parametrize("storage", first(1, ["disk", "objects"]))
 def test_what_is_written_is_read_back_exactly(spark, tmp_path, monkeypatch, storage) -> None:
     """A table as any reader sees it: every row, all types, a log of one commit."""
-    monkeypatch.setattr(committed_module, "_renames_at_once", lambda _: storage == "disk")
+    monkeypatch.setattr(committed_module, "_renames_cheaply", lambda _: storage == "disk")
     place = str(tmp_path / "a table {of} [signs]")
     frame = spark.sql(EVERY_TYPE).repartition(3)
     committed_module.write(frame, place, metadata={"frontier": "0/1"})

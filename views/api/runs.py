@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from rich.console import Console
 
 from changelog.contract.base.errors import ConfigurationError
-from replay.api.reach import Moment, asked_of
+from replay.api.reach import Moment, as_of_moment
 from replay.api.values import LogFrontier
 from views.api.values import Runs, ViewRun
 from views.base.config import RebuildSettings, RowsSource, VerifyMode
@@ -43,7 +43,7 @@ def chosen(
         settings,
         verify=_word("verify", verify, VerifyMode),
         source=None if source is None else _word("source", source, RowsSource),
-        as_of=None if as_of is None else asked_of(as_of),
+        as_of=None if as_of is None else as_of_moment(as_of),
     )
 
 

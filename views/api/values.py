@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from replay.api.rows import said_key
+from replay.api.rows import key_text
 from replay.api.sheet import MOST_ROWS, Sheet, SheetValue
 from views.explain.explanation import Explanation
 from views.generations.history import HistoryRow
@@ -239,7 +239,7 @@ class Proof(SheetValue):
         """Return the differences as a table."""
         rows = [
             (
-                said_key(difference.key),
+                key_text(difference.key),
                 difference.kind,
                 difference.column or "",
                 "null" if difference.expected is None else difference.expected,
@@ -278,7 +278,7 @@ class Diff(SheetValue):
         rows = [
             (
                 sample.kind,
-                said_key(sample.key),
+                key_text(sample.key),
                 sample.column or "",
                 sample.before or "",
                 sample.after or "",

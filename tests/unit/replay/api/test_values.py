@@ -7,7 +7,7 @@ import pytest
 
 from changelog.contract.base.lsn import Lsn
 from replay.api.frames import duckdb_relation, pandas_frame
-from replay.api.reach import asked_of
+from replay.api.reach import as_of_moment
 from replay.api.rows import rows_of
 from replay.api.sheet import Sheet
 
@@ -33,7 +33,7 @@ def test_html_is_escaped_and_brings_no_colours_of_its_own():
     ],
 )
 def test_moments_may_be_written_in_several_ways(moment, asked):
-    found = asked_of(moment)
+    found = as_of_moment(moment)
     assert found is not None
     assert (found.lsn, found.ts_us) == asked
 

@@ -54,7 +54,7 @@ def test_an_address_without_a_place_is_refused(url):
 )
 def test_what_a_server_was_started_with(name, there, value, holds):
     settings = {} if there is None else {name: there}
-    assert server_look._holds(settings, name, value) is holds
+    assert server_look._has(settings, name, value) is holds
 
 
 def test_a_warehouse_is_marked_while_a_server_looks_for_it(tmp_path):
@@ -89,7 +89,7 @@ def test_the_same_code_has_the_same_fingerprint_elsewhere(tmp_path):
 
 def test_a_port_that_answers_is_enough_for_the_first_question():
     with socket.create_server((LOOPBACK, 0)) as listening:
-        connect._check_answer(f"sc://{LOOPBACK}:{listening.getsockname()[1]}")
+        connect._check_listening(f"sc://{LOOPBACK}:{listening.getsockname()[1]}")
 
 
 _ELSEWHERE = """
@@ -109,7 +109,7 @@ print(found.to_pylist()[0]["lacks"])
 
 
 def test_an_executor_without_the_package_says_so():
-    look = cloudpickle.dumps(server_look._look(None, "", fingerprint()))
+    look = cloudpickle.dumps(server_look._task(None, "", fingerprint()))
     words = [sys.executable, "-c", _ELSEWHERE]
     said = subprocess.run(words, input=look, capture_output=True, check=True).stdout.decode()
     assert "this package" in said
@@ -118,7 +118,7 @@ def test_an_executor_without_the_package_says_so():
 
 @pytest.mark.parametrize(("code", "word"), [(None, ""), ("other", "the same version")])
 def test_an_executor_with_other_code_says_so(code, word):
-    look = server_look._look(None, "", code or fingerprint())
+    look = server_look._task(None, "", code or fingerprint())
     row = {"part": 0, "zone": "UTC", "properties": "", "lacks": ""}
     (found,) = look([pa.RecordBatch.from_pylist([row])])
     lacks = found.to_pylist()[0]["lacks"]
