@@ -99,7 +99,7 @@ def own_form(value: Any) -> Any:
 def test_two_readers_say_the_same_of_any_record(log, key, value):
     own = Interpreter(log, log.columns, {}, {}).statements(key, value)
     reader = DeclaredReader(log, NOWHERE, 0)
-    other = reader.said(key, value)
+    other = reader.statements(key, value)
     kinds = [
         "fault" if s.fault is not None
         else "tombstone" if s.is_tombstone
@@ -124,6 +124,6 @@ def test_two_readers_agree_on_which_keys_are_the_same(log, raw):
     own, other = [], []
     for key, value in (raw[:2], raw[2:]):
         own += [s.key for s in Interpreter(log, log.columns, {}, {}).statements(key, value)]
-        other += [s.name for s in DeclaredReader(log, NOWHERE, 0).said(key, value)]
+        other += [s.name for s in DeclaredReader(log, NOWHERE, 0).statements(key, value)]
     if None not in own:
         assert [[a == b for a in own] for b in own] == [[a == b for a in other] for b in other]

@@ -16,7 +16,7 @@ from tests.support.examples import examples
 from tests.support.said import Kept, Told, ToldLog, things
 from views.verify.kept import statements
 from views.verify.kept.statements import KeptStatements
-from views.verify.log.declared import GONE, ROW, TOMBSTONE, Said
+from views.verify.log.declared import GONE, ROW, TOMBSTONE, RecordStatement
 
 KEYS = st.integers(1, 5)
 LEFT_OUT = "__debezium_unavailable_value"
@@ -66,9 +66,9 @@ class Source:
 
 def model(kept: Kept, records: Any) -> dict[str, tuple[int, int | None, int | None]]:
     """Return where each key stands, the record of its row and its position, by sorting."""
-    told: dict[str, list[tuple[Told, Said]]] = {}
+    told: dict[str, list[tuple[Told, RecordStatement]]] = {}
     for each in records:
-        for said in kept.reader.said(each.key(), each.value()):
+        for said in kept.reader.statements(each.key(), each.value()):
             assert said.name is not None
             told.setdefault(said.name, []).append((each, said))
     found = {}
@@ -122,7 +122,7 @@ def lived(of: DeclaredLog, history: Any, refusals: str = "left out") -> int:
             assert facts(kept) == facts(whole)
             assert {each[0]: each[1:4] for each in kept.names()} == model(kept, log.records)
             told = {
-                said.name for each in later for said in kept.reader.said(each.key(), each.value())
+                said.name for each in later for said in kept.reader.statements(each.key(), each.value())
             }
             assert not (is_begun and later) or kept.touched == len(told)
             is_begun = True

@@ -31,10 +31,14 @@ if TYPE_CHECKING:
     from views.verify.compare.report import VerifyReport
     from views.verify.source.source import SourceRequest
 
-_WORDS = {True: "[green]equal[/green]", False: "[red]differs[/red]", None: "[yellow]open[/yellow]"}
+_VERDICTS = {
+    True: "[green]equal[/green]",
+    False: "[red]differs[/red]",
+    None: "[yellow]open[/yellow]",
+}
 
 _UNREAD = ("is excluded", "is not there", "cannot be read")
-"""How the notes of tables begin that should have been compared."""
+"""The beginnings of notes on tables that should have been compared and were not."""
 
 
 @with_examples(
@@ -100,7 +104,7 @@ def verify(
         )
     unverified = [report for report in reports if report.verified is None]
     if not tables:
-        # Others have nothing to compare, such as changes without the rows of before.
+        # Other tables have nothing to compare, such as a log of changes without older rows.
         unverified = [
             report
             for report in unverified
@@ -154,7 +158,7 @@ def _as_json(reports: tuple[VerifyReport, ...]) -> dict[str, object]:
 
 
 def show(reports: tuple[VerifyReport, ...]) -> None:
-    """Print what was found for people."""
+    """Print the reports as a table for people."""
     out = Console()
     table = Table(title="The log against PostgreSQL")
     for name in ("table", "verdict"):
@@ -164,7 +168,7 @@ def show(reports: tuple[VerifyReport, ...]) -> None:
     for report in reports:
         table.add_row(
             Text(report.view),
-            _WORDS[report.verified],
+            _VERDICTS[report.verified],
             f"{report.rows_expected:,}",
             f"{report.rows_served:,}",
             f"{report.mismatches:,}",

@@ -1,9 +1,9 @@
 """Two tables of DuckDB, row by row: a full outer join on the key.
 
-Null equals null and NaN equals NaN; zeros differ by their sign, unless the view groups: which zero
-stands for both is then open. A float that the view computes may differ in its last digits, since
-sums of floats depend on their order: equal there means within a relative 1e-9, and the report says
-for which columns.
+Null equals null and NaN equals NaN; zeros differ by their sign, unless the view groups, since then
+either may represent the group. A float that the view computes may differ in its last digits, since
+sums of floats depend on their order: such columns are equal within a relative 1e-9, and the report
+names them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.values.types import Type, literal, quoted
 
 RELATIVE_TOLERANCE = 1e-9
+"""Of floats that a view computes: their sums depend on the order of the rows."""
 _RANGES = 16
+"""Ranges of served keys in a certificate, each with a hash of its rows."""
 Columns = Sequence[tuple[str, Type]]
 
 
@@ -92,7 +94,7 @@ def _hex(number: int) -> str:
 
 
 def rows_hash(database: duckdb.DuckDBPyConnection, table: str, columns: Columns) -> str:
-    """Return one hash of all rows of a table, whatever their order: that of `ranges`, of all."""
+    """Return the hash of all rows of a table, by the rule of `ranges`, in any order."""
     query = f"SELECT coalesce(bit_xor({_row_hash(columns)}), 0) FROM {quoted(table)}"
     (number,) = first_row(database, query) or (0,)
     return _hex(number)
@@ -109,11 +111,10 @@ _NO_COPIES = "SELECT CAST(NULL AS BIGINT) AS __row WHERE false"
 class Comparison:
     """Compares the tables `expected` and `served` of one database.
 
-    `database`: holds both; `served` has the columns of `views.verify.served.served` beside the
-    view's. `expected`: name of the table of what must be there. `served`: name of the table of what
-    is there. `key`: names of its key's columns. `floats`: how those of each column are compared;
-    exactly where nothing is said. `share`: part of the keys that are compared value by value; 1.0
-    for all.
+    `database`: has both tables; `served` has the columns of `views.verify.served.served` beside the
+    view's. `expected`: name of the table of expected rows. `served`: name of the table of served
+    rows. `key`: names of its key's columns. `floats`: how floats of a column are compared; exactly
+    if it is not named. `share`: part of the keys that are compared value by value; 1.0 for all.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Comparison:
         self._share = share
 
     def run(self) -> tuple[int, int]:
-        """Find all mismatches, kept in the table `mismatches`.
+        """Find all mismatches and write them to the table `mismatches`.
 
         Returns:
             Their number, and how many rows are expected.
@@ -150,7 +151,7 @@ class Comparison:
         return row_count(self._database, "mismatches"), expected
 
     def _find(self, copies: str) -> None:
-        """Keep all mismatches; `copies` is the query for the rows whose key was served before."""
+        """Write all mismatches; `copies` is the query for served rows whose key came before."""
         on = " AND ".join(
             f"e.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in self._key
         )
@@ -175,10 +176,10 @@ class Comparison:
         )
 
     def _has_copies(self, expected: int) -> bool:
-        """Tell whether a key is served twice, by what the join has found.
+        """Tell whether a key is served twice, by the counts of the join.
 
         Each served row is in it once, and no two expected rows share a key: so as many served rows
-        have found an expected one as expected rows were found, unless one was found twice.
+        have a partner as expected rows have one, unless an expected row has several.
         """
         served = f"(SELECT count(*) FROM {quoted(self._served)} {self._where()})"
         expected_count = str(expected)
@@ -192,7 +193,7 @@ class Comparison:
         return counts is not None and counts[0] > counts[1]
 
     def _copies(self) -> str:
-        # A window over whole rows would hold all of them, a list of flags is made for each.
+        # Only row ids go through the window: whole rows would all be held in memory.
         return f"""
             SELECT __row FROM (
                 SELECT rowid AS __row,
@@ -207,7 +208,7 @@ class Comparison:
         return dict(rows.fetchall())
 
     def columns_that_differ(self) -> dict[str, int]:
-        """Return for each column in how many rows it differs, where both are there."""
+        """Return for each column the number of rows that are there on both sides and differ in it."""
         same = " AND ".join(f"e.{quoted(name)} = m.k{n}" for n, name in enumerate(self._key))
         differ = ", ".join(f"count(*) FILTER (NOT {equality})" for equality in self._equalities())
         counts = first_row(

@@ -1,7 +1,7 @@
 """States of tables at one frontier: read, folded and decoded once for all verifications of it.
 
 A run verifies several views, and a view in several sinks; they share the states of their tables.
-These may be read ahead, in a thread, while Spark builds what is to be verified.
+These may be read ahead, in a thread, while Spark builds the views.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from views.verify.processes.scratch import MEMORY_LIMIT, answers, let_go, scratc
 from views.verify.processes.stages import StageTimes
 
 
-class _OverError(Exception):
+class _CancelledError(Exception):
     """Reading ahead was cancelled: the rows are no longer needed."""
 
 
@@ -55,14 +55,14 @@ class Evidence:
         spread: Spread | None = None,
         tell: Tell = quiet,
     ) -> None:
-        """Read nothing yet.
+        """Store the arguments; reads nothing.
 
-        `frontier`: at which the states are wanted. `work_directory`: where the database is made,
-        None for the system's place. `memory_limit`: DuckDB's, in its own notation. `pins`: by topic
-        the versions of schemas to read by. `quarantines`: leave out the rows whose records cannot
-        be read, and count these. `declared`: the tables that are logs of other programs. `keeping`:
-        where states are kept that were proved, and what for. `spread`: where tasks read large
-        topics; None to read all of them here.
+        `frontier`: the states are read at it. `work_directory`: the folder for the database, None
+        for the system's temporary one. `memory_limit`: DuckDB's, in its own notation. `pins`: by
+        topic the versions of schemas to read by. `quarantines`: leave out the rows whose records
+        cannot be read, and count these. `declared`: the tables that are logs of other programs.
+        `keeping`: where proved states are stored, and for which use. `spread`: has the tasks that
+        read large topics; None to read all of them here.
         """
         self._keeping = keeping
         self._keeper: Keeper | None = None
@@ -72,8 +72,8 @@ class Evidence:
         self._spread_tables: SpreadTables | None = None
         self._declared = {log.table: log for log in declared}
         self._pins, self._quarantines = pins or {}, quarantines
-        self.frontier = frontier  # at which the states hold
-        self.stages = StageTimes()  # what took how long
+        self.frontier = frontier  # of the states
+        self.stages = StageTimes()  # how long each stage took
         self._kafka, self._registry = kafka, registry
         self._work_directory, self._memory_limit = work_directory, memory_limit
         self._held, self._inner = ExitStack(), ExitStack()
@@ -82,14 +82,14 @@ class Evidence:
     def read_ahead(self, tables: Iterable[TableName]) -> None:
         """Begin to read the states of tables in the background, except the ones that tasks read.
 
-        `state` waits for all of them. What fails then fails whoever asks for that table.
+        `state` waits for all of them. An error is raised when the state of that table is asked for.
         """
         pool = ThreadPoolExecutor(1, "verify-ahead")
         self._held.callback(pool.shutdown)
         for table in tables:
             topic = self.frontier.topic_of(table)
             if self._spread is None or not self._spread.wants(self.frontier, topic or ""):
-                self._ahead[table] = pool.submit(self._read, table)
+                self._ahead[table] = pool.submit(self._read_state, table)
 
     def state(self, table: TableName) -> TableState:
         """Return the state of a table; the first call reads its topic, unless it was read ahead.
@@ -99,19 +99,20 @@ class Evidence:
             LogError: the topic is not what the frontier says.
             CorruptRecordError: a record breaks the contract.
         """
-        # Nobody uses the database, or the keeper, beside the thread.
+        # The thread is using the database and the keeper, so nothing else may before it has ended.
         wait(self._ahead.values())
         if table not in self._taken:
             ahead = self._ahead.get(table)
-            self._taken[table] = self._read(table) if ahead is None else ahead.result()
+            self._taken[table] = self._read_state(table) if ahead is None else ahead.result()
         return self._taken[table].state
 
-    def _read(self, table: TableName) -> Taken:
+    def _read_state(self, table: TableName) -> Taken:
         return self._read_by_tasks(table) or self._open_tables().take(table)
 
-    def _told(self, text: str) -> None:
+    def _report(self, text: str) -> None:
+        """Report progress; called often, so it also ends a read that was cancelled."""
         if self._is_over.is_set():
-            raise _OverError
+            raise _CancelledError
         self._tell(text)
 
     def taken(self, table: TableName) -> Taken | None:
@@ -121,7 +122,7 @@ class Evidence:
     def _read_by_tasks(self, table: TableName) -> Taken | None:
         """Return a state that tasks have read, or None if this process reads it.
 
-        What is kept for the next proof, or goes on from what is kept, is read here.
+        States that are stored for the next proof, or go on from stored ones, are read here.
         """
         topic = self.frontier.topic_of(table)
         if topic is not None and not self.frontier.scope_of(topic).keyed:
@@ -137,7 +138,7 @@ class Evidence:
                 pins=self._pins,
                 quarantines=self._quarantines,
                 declared=self._declared,
-                tell=self._told,
+                tell=self._report,
             )
         with self.stages.of("read by tasks"):
             return self._spread_tables.state(table)
@@ -166,14 +167,14 @@ class Evidence:
         return 0 if taken is None else taken.left_out
 
     def forget(self, tables: Collection[TableName]) -> None:
-        """Keep no states of the tables of a view in which a mismatch was found."""
+        """Store no states of the tables of a view in which a mismatch was found."""
         wait(self._ahead.values())
         self._open_tables().forget(tables)
 
     def keep(self) -> None:
-        """Keep the states that were proved, where that is wanted.
+        """Store the proved states for the next proof, if the settings say so.
 
-        Where no proof asked for one, the thread may still be at work: nothing was proved.
+        If no proof has asked for a state, nothing was proved, and the thread may still be reading.
         """
         if self._keeper is not None and self._taken:
             self._keeper.keep()
@@ -189,7 +190,7 @@ class Evidence:
                 quarantines=self._quarantines,
                 declared=self._declared,
                 work_directory=self._work_directory,
-                tell=self._told,
+                tell=self._report,
             )
             keeper = Keeper(
                 self._keeping,
@@ -226,6 +227,6 @@ class Evidence:
             reading.cancel()
         if self._ahead:
             self.database.interrupt()
-            wait(self._ahead.values())  # what the thread still takes is let go of with the rest
+            wait(self._ahead.values())  # the thread must not use the database while it is closed
         self._held.close()
         let_go()

@@ -1,8 +1,8 @@
-"""Rows that a sink says it goes without, since its server refuses them.
+"""Rows that a sink reports as left out, because its server refuses them.
 
-They are taken from what must be there, each by its key: so one that is served all the same is a
-row too many, and any other that is missing is still missing. What the sink says counts only up to a
-number, and only of rows that the view has.
+They are removed from the expected rows, each by its key: so one that is served nevertheless is a
+row too many, and any other missing row is still a mismatch. The sink's report counts only up to a
+number of rows, and only for rows that the view has.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _LOCATION = "left_out"
 _TABLE = "left out"
 _THERE = "expected there"
 EXPECTED = "expected"
-"""The table, or the view, of what the log says must be there."""
+"""The table, or the view, of the rows that follow from the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOutRows:
     """The rows that a sink may lack because its server refused them."""
 
-    expected: str = EXPECTED  # the relation of what must be there besides
-    keys: tuple[str, ...] = ()  # of the rows, as JSON objects
-    false: int = 0  # how many of these the view has not, or are named twice or in no form
-    notes: tuple[str, ...] = ()  # what a reader of the verdict has to know
+    expected: str = EXPECTED  # the relation of the rows that must be served
+    keys: tuple[str, ...] = ()  # of the rows left out, as JSON objects
+    false: int = 0  # how many of these the view does not have, or are named twice or cannot be read
+    notes: tuple[str, ...] = ()  # for the readers of the verdict
 
 
 def take_left_out(
@@ -45,8 +45,8 @@ def take_left_out(
 ) -> LeftOutRows:
     """Remove the rows that a sink has refused from the table of expected rows.
 
-    `address`: of the sink, which says it. `key`: names of its key's columns. `at_most`: of more
-    rows none is taken away, so that all of them are missing.
+    `address`: of the sink, with its report. `key`: names of its key's columns. `at_most`: if more
+    rows are reported, none is removed, so that all of them are mismatches.
     """
     stated = json.loads(address.location.get(_LOCATION, "[]"))
     if not stated:
@@ -56,9 +56,9 @@ def take_left_out(
         return LeftOutRows(notes=(f"{note}, where {at_most:,} may be",))
     of_key = [(name, kind) for name, kind in columns if name in key]
     read = DocumentForm(of_key, key).strictly([(name, text) for name, text in stated])
-    database.register("told", read)
-    database.execute(f"CREATE OR REPLACE TABLE {quoted(_TABLE)} AS SELECT DISTINCT * FROM told")
-    database.unregister("told")
+    database.register("stated", read)
+    database.execute(f"CREATE OR REPLACE TABLE {quoted(_TABLE)} AS SELECT DISTINCT * FROM stated")
+    database.unregister("stated")
     same = " AND ".join(f"e.{quoted(name)} = l.{quoted(name)}" for name, _ in of_key)
     true_count = first_row(
         database,

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from changelog.contract.base.errors import RefutedError
 
-_WIDEST = 60
+_MOST_CHARACTERS = 60
 _UNPUBLISHED = "the generation is not published: readers see what they saw before"
 
 
@@ -23,10 +23,10 @@ class Mismatch:
     key: Mapping[str, str]  # the row's key as text
     kind: str  # `missing` (not served), `extra` (served, must not be) or `different`
     column: str | None  # the column that differs, None when the whole row does
-    expected: str | None  # the value as recomputed, None when there is none or it is null
-    served: str | None  # the value as served, None when there is none or it is null
-    # where the row's record lies, `topic:partition:offset`, None when the row does not come from
-    # one record
+    expected: str | None  # the recomputed value, None when there is none or it is null
+    served: str | None  # the served value, None when there is none or it is null
+    # place of the row's record, `topic:partition:offset`; None when it does not come from a single
+    # record
     offset: str | None = None
 
 
@@ -35,26 +35,26 @@ class VerifyReport:
     """The outcome of verifying one view at one address, or one table against its source."""
 
     view: str  # its name
-    # True when all agrees, False when something differs, None when it could not be verified;
-    # `notes` says why
+    # True when all rows agree, False when one differs, None when it could not be verified; `notes`
+    # says why
     verified: bool | None
-    rows_expected: int  # rows as recomputed
-    rows_served: int  # rows found at the address
+    rows_expected: int  # recomputed rows
+    rows_served: int  # rows at the address
     mismatches: int  # rows that are missing, extra or different
     differences: tuple[Mismatch, ...] = ()  # the first of them, by key
     seconds: float = 0.0  # how long it took
-    notes: tuple[str, ...] = ()  # what a reader of the verdict has to know
-    # what was compared, at which frontier, storable as JSON
+    notes: tuple[str, ...] = ()  # for the readers of the verdict
+    # the facts of the comparison, its frontier among them, storable as JSON
     certificate: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return the report as plain values."""
         return asdict(self)
 
     def raise_on_mismatch(self, *, hint: str = _UNPUBLISHED, serving: str | None = None) -> None:
         """Raise if the view was refuted.
 
-        `serving`: the sink, where this was read from what readers see.
+        `serving`: the sink, if the rows are those that readers see; None for unpublished rows.
         """
         if self.verified is not False:
             return
@@ -89,7 +89,7 @@ class VerifyReport:
 
 
 def verdict_of(reports: Iterable[VerifyReport]) -> bool | None:
-    """Tell whether all that was compared is proved; None if that was not asked or is unknown."""
+    """Tell whether all reports are proofs; None if there is none, or one is open and none refutes."""
     verdicts = [report.verified for report in reports]
     if not verdicts or (None in verdicts and False not in verdicts):
         return None
@@ -119,7 +119,7 @@ def described(difference: Mismatch) -> str:
 def _short(value: str | None) -> str:
     if value is None:
         return "null"
-    return value if len(value) <= _WIDEST else value[: _WIDEST - 1] + "…"
+    return value if len(value) <= _MOST_CHARACTERS else value[: _MOST_CHARACTERS - 1] + "…"
 
 
 def _mismatch_table(differences: tuple[Mismatch, ...]) -> Table:

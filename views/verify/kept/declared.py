@@ -1,8 +1,8 @@
 """The state of a declared log in DuckDB, brought forward by the records appended since.
 
-A whole reading reads each record of the log. Here the rows stay, and with them of each key where it
-stands (`views.verify.kept.statements`); of the log only what came since is read. Whether that
-leads to what a whole reading would give is judged by `not_the_same` and what follows it.
+A whole read takes each record of the log. Here the rows are stored, with the place of each key's
+record (`views.verify.kept.statements`), and only newer records are read. Whether that gives the
+same as a whole read is judged by `not_the_same` and the functions after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.schema import SchemaPin
 from views.verify.kept.judgement import ALLOWANCE_MS, BROKERS_CLOCK, COMPACTED, Cleaning, now_ms
 from views.verify.kept.statements import KeptStatements
-from views.verify.log.declared import DeclaredReader, declared_facts, take_said
+from views.verify.log.declared import DeclaredReader, declared_facts, load_statements
 from views.verify.log.registry import WriterSchemas
 from views.verify.log.tables import TableState
 from views.verify.processes.scratch import let_go
@@ -37,13 +37,13 @@ from views.verify.values.types import quoted
 class KeptLog:
     """The state of one declared log in a database, brought forward by the records appended since.
 
-    `schemas`: where Avro schemas come from. `pin`: the version of its schema that rows are read as;
-    None of a log without a registry. `base`: name of the table that holds the rows; those of other
-    tables begin with it.
+    `schemas`: has the Avro schemas. `pin`: the version of its schema that rows are read as; None of
+    a log without a registry. `base`: name of the table of the rows; the names of the other tables
+    begin with it.
 
     Attributes:
         records: how many were read last.
-        touched: how many keys these told of, also of those that had no row and have none.
+        touched: how many keys they named, those without a row before and after included.
 
     Raises:
         CorruptRecordError: the schema is not of the declared form.
@@ -63,46 +63,46 @@ class KeptLog:
         self._database, self._kafka, self._log = database, kafka, log
         self._reader = DeclaredReader(log, schemas, 0 if pin is None else pin.value)
         self._kept = KeptStatements(database, self._reader, base)
-        self._said = f"{base}_said"
-        self._stood: DeclaredStanding | None = None
+        self._statements = f"{base}_statements"
+        self._last: DeclaredStanding | None = None
         self.records = self.touched = 0
 
     def begin(self, frontier: Frontier, asked_ms: int | None = None) -> TableState:
         """Read the log whole, up to its ends in a frontier.
 
-        `asked_ms`: our clock before they were asked for; None where nobody knows.
+        `asked_ms`: our clock before the ends were asked for; None if that is not known.
 
         Raises:
-            VerdictError: what was read may not be all, or cannot be brought forward.
+            VerdictError: a record may have been missed, or the state cannot be brought forward.
             CorruptRecordError: a record cannot be read, or nothing says which of two is newer.
             LogError: the topic is not the one of the frontier.
             UnavailableLogError: the brokers do not answer.
         """
-        self._stood, begun_ms = None, now_ms()
+        self._last, begun_ms = None, now_ms()
         before, _ = self._standing(frontier, asked_ms)
         starts = tuple(map(min, before.begins, before.ends))
-        counts = self._read(starts, before.ends)
+        counts = self._read_statements(starts, before.ends)
         now, appended = self._standing(frontier, asked_ms)
         ended_ms = now_ms()
         self._require("; ".join(not_the_same(before, now)))
         self._require(
             not_exact_whole(before, now, appended=appended, begun_ms=begun_ms, ended_ms=ended_ms)
         )
-        state = self._kept.begin(self._said)
+        state = self._kept.begin(self._statements)
         self._taken(now, counts)
         self.touched = 0
         let_go()
         return state
 
     def advance(self, frontier: Frontier, asked_ms: int | None = None) -> TableState:
-        """Bring the state to the log's ends in a later frontier; it is left as it was by an error.
+        """Bring the state to the log's ends in a later frontier; an error leaves it as it was.
 
-        `asked_ms`: our clock before they were asked for; None where nobody knows.
+        `asked_ms`: our clock before the ends were asked for; None if that is not known.
 
-        Raises VerdictError: what is held, with what came since, may not be what a whole reading
-        gives; UnavailableLogError: the brokers do not answer.
+        Raises VerdictError: the result might differ from that of a whole read;
+        UnavailableLogError: the brokers do not answer.
         """
-        before = self._stood
+        before = self._last
         if before is None:
             raise VerdictError(f'topic "{self._log.topic}": nothing is held of it')
         with _refusing():
@@ -114,19 +114,19 @@ class KeptLog:
                 self._taken(now, [])
                 self.touched = 0
                 return self._kept.state
-            # Of a partition of which nothing was part yet, the log may begin behind the old end.
+            # In a partition that had no record of the log yet, it may begin behind the old end.
             starts = tuple(
                 min(max(was, begin), end)
                 for was, begin, end in zip(before.ends, now.begins, now.ends, strict=True)
             )
-            counts = self._read(starts, now.ends)
+            counts = self._read_statements(starts, now.ends)
             now, _ = self._standing(frontier, asked_ms)
             ended_ms = now_ms()
             self._require("; ".join(not_the_same(before, now)))
             lacks = "; ".join(lacking(starts, now.ends, counts))
             if lacks and (why := may_lack(before, now, ended_ms=ended_ms)):
                 self._require(f"{lacks}; {why}")
-            state, touched = self._kept.advance(self._said)
+            state, touched = self._kept.advance(self._statements)
         self._taken(now, counts)
         self.touched = touched
         return state
@@ -138,7 +138,7 @@ class KeptLog:
 
     def _ends(self, frontier: Frontier) -> tuple[int, ...]:
         if self._log.topic not in frontier.ends:
-            raise VerdictError(f'topic "{self._log.topic}": nobody says where it ends')
+            raise VerdictError(f'topic "{self._log.topic}": the frontier does not say where it ends')
         return frontier.ends[self._log.topic]
 
     def _standing(
@@ -160,17 +160,17 @@ class KeptLog:
         )
         return standing, tuple(end for end, _ in leaders)
 
-    def _read(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> list[int]:
-        """Read what records say; returns how many there were in each partition."""
+    def _read_statements(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> list[int]:
+        """Load the statements of records; returns the number of records of each partition."""
         topic = self._log.topic
         require_stable(self._kafka, topic, ends)
         records = messages(self._kafka, topic, dict(enumerate(starts)), dict(enumerate(ends)))
-        counts = take_said(self._database, self._said, self._reader, records, None)
+        counts = load_statements(self._database, self._statements, self._reader, records, None)
         return [counts[number] for number in range(len(ends))]
 
     def _taken(self, now: DeclaredStanding, counts: list[int]) -> None:
-        self._database.execute(f"DROP TABLE IF EXISTS {quoted(self._said)}")
-        self._stood, self.records = now, sum(counts)
+        self._database.execute(f"DROP TABLE IF EXISTS {quoted(self._statements)}")
+        self._last, self.records = now, sum(counts)
 
     def _require(self, why: str | None) -> None:
         if why:
@@ -188,27 +188,27 @@ def _refusing() -> Iterator[None]:
         raise VerdictError(str(error.args[0]), hint=error.hint) from error
 
 
-# A state holds what all records before its ends say. What is appended by one leader stays as it
-# is, so with the records from there to later ends it is the state at these, if each of them was
-# found. All were, where every offset gave a record. Offsets without one are those of
-# transactions that were taken back, and of the marks at their ends; or of what was deleted from
-# the start, which moves then; or, on a compacted topic, of records that were cleaned away, of
-# which one may have told of a key that no later one before the new ends speaks of. A record is
-# left alone for `min.compaction.lag.ms`, by the broker's clock if the topic has its times from
-# there; so nothing was cleaned away of what was appended since the old ends were asked for, if
-# that is not so long ago. A whole reading of a compacted topic is exact by the same clock, and
-# where nothing was appended since; and if it passes all tombstones before these may go.
+# A state is the result of all records before its ends. As long as the leader stays the same, its
+# log only grows, so this state with the records up to later ends gives the state at these, if none
+# of the records was missed. That is certain where every offset gave a record. Offsets without a
+# record are those of aborted transactions and of transaction markers; or of records deleted from
+# the start, which moves the log's start; or, on a compacted topic, of records that the cleaner
+# removed, one of which may have been the last of its key before the new ends. The cleaner leaves a
+# record alone for `min.compaction.lag.ms`, by the broker's clock if the topic's timestamps are the
+# broker's; so nothing appended since the old ends were asked for was removed, if that is not longer
+# ago. A whole read of a compacted topic is exact by the same rule, or if nothing was appended
+# since; and if it ends before any tombstone that it passes may be removed.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredStanding:
-    """How a declared log stood when it was read to some ends."""
+    """The offsets, leaders and settings of a declared log when it was read to some ends."""
 
     topic_id: str  # Kafka's id of its topic
     starts: tuple[int, ...]  # per partition the first offset that was there
     begins: tuple[int, ...]  # per partition the first one that is part of the log
-    ends: tuple[int, ...]  # per partition where the reading ended
-    epochs: tuple[int, ...]  # per partition the epoch of its leader; -1 where it is not known
-    asked_ms: int | None  # our clock before the ends were asked for; None where nobody knows
-    cleaning: Cleaning  # how the topic was cleaned
+    ends: tuple[int, ...]  # per partition where the read ended
+    epochs: tuple[int, ...]  # per partition the epoch of its leader; -1 if it is not known
+    asked_ms: int | None  # our clock before the ends were asked for; None if that is not known
+    cleaning: Cleaning  # the settings of its cleaner
 
 
 def _not_ahead(before: DeclaredStanding, topic_id: str, ends: Sequence[int]) -> Iterator[str]:
@@ -236,7 +236,7 @@ def not_the_same(before: DeclaredStanding, now: DeclaredStanding) -> Iterator[st
         elif begins != begun:
             yield f"partition {number} begins at offset {begins}, and did at {begun}"
         if epoch < 0:
-            yield f"nobody knows who leads partition {number}"
+            yield f"the leader of partition {number} is not known"
         elif epoch != before.epochs[number]:
             yield f"partition {number} has got another leader"
 
@@ -244,7 +244,7 @@ def not_the_same(before: DeclaredStanding, now: DeclaredStanding) -> Iterator[st
 def may_lack(before: DeclaredStanding, now: DeclaredStanding, *, ended_ms: int) -> str | None:
     """Return the reason why records between two ends may have been cleaned away, or None.
 
-    `before`: how the log stood at the old ends. `now`: how it stands after the reading.
+    `before`: the log at the old ends. `now`: the log after the read.
     """
     if not (_is_cleaned(before.cleaning) or _is_cleaned(now.cleaning)):
         return None
@@ -260,10 +260,10 @@ def not_exact_whole(
     begun_ms: int,
     ended_ms: int,
 ) -> str | None:
-    """Return the reason why a whole reading of a log may have missed a record, or None.
+    """Return the reason why a whole read of a log may have missed a record, or None.
 
-    `before`: how the log stood before it was read. `now`: how it stands after it. `appended`: per
-    partition where it ends now, whatever was read. `begun_ms`: our clock before the reading.
+    `before`: the log before it was read. `now`: the log after it. `appended`: the present end of
+    each partition. `begun_ms`: our clock before the read.
     """
     cleanings = (before.cleaning, now.cleaning)
     if not any(map(_is_cleaned, cleanings)):
@@ -278,7 +278,7 @@ def not_exact_whole(
 
 
 def lacking(begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> Iterator[str]:
-    """Say of which partitions not every offset gave a record."""
+    """Yield a sentence for each partition in which not every offset gave a record."""
     for number, (begin, end, count) in enumerate(zip(begins, ends, counts, strict=True)):
         if count != end - begin:
             yield f"partition {number} gave {count} records from offset {begin} to {end}"
@@ -296,7 +296,7 @@ def _uncovered(
         if cleaning.clock != BROKERS_CLOCK:
             return f"message.timestamp.type is {cleaning.clock}, not {BROKERS_CLOCK}"
     if asked_ms is None:
-        return "nobody knows since when"
+        return "it is not known when its ends were asked for"
     if ended_ms + ALLOWANCE_MS >= asked_ms + min(cleaning.lag_ms for cleaning in cleanings):
         return "min.compaction.lag.ms has passed since: some may have been cleaned away"
     return None

@@ -3,12 +3,12 @@
     {warehouse}/_proved/{topic}/manifest.json   what counts; replaced in one step
     {warehouse}/_proved/{topic}/{name}.parquet  rows; written once, and counts when it is named
 
-Files are written first, under names that nobody has used, then the manifest takes the place of the
-one before. Whoever is killed in between leaves files that no manifest names. Two runs may go on
-from one state; the second one to end finds another manifest than it began with, and leaves it.
+Files are written first, under new names, then the manifest replaces the previous one. A process
+that is killed in between leaves files that no manifest names. Two runs may go on from one state;
+the second one to end finds that the manifest has changed since it began, and leaves it.
 
-Whoever reads holds a lock that others may hold too (`flock`, which ends with its process). Files
-that no manifest names are removed by whoever can have that lock for himself.
+A reader holds a shared lock (`flock`, which ends with its process). Files that no manifest names
+are removed by a process that can get the lock exclusively.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ class KeptTopic:
     """The kept state of one topic; as a context manager it holds the reader's lock."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder of the topic."""
         self._folder = folder
         self._lock: IO[bytes] | None = None
-        self._read: bytes | None = None
+        self._last_text: bytes | None = None  # of the manifest, when it was last read
 
     @property
     def is_there(self) -> bool:
@@ -50,10 +49,10 @@ class KeptTopic:
 
         Raises BrokenError: it is not what was written; OSError: it cannot be read.
         """
-        self._read = self._manifest_text()
-        if self._read is None:
+        self._last_text = self._manifest_text()
+        if self._last_text is None:
             return None
-        manifest = ProofManifest.from_json(self._read)
+        manifest = ProofManifest.from_json(self._last_text)
         for file, digest in zip(
             manifest.files,
             in_threads(self._digest, [file.name for file in manifest.files]),
@@ -66,11 +65,11 @@ class KeptTopic:
         return manifest
 
     def place(self, name: str) -> Path:
-        """Return the place of a file."""
+        """Return the path of a file."""
         return self._folder / name
 
     def new_name(self) -> str:
-        """Return a name that no file has."""
+        """Return a new name for a file."""
         return f"{uuid.uuid4().hex}.parquet"
 
     def written(self, name: str, rows: int, inexact: Iterable[str]) -> KeptFile:
@@ -86,7 +85,7 @@ class KeptTopic:
         """
         with (self._folder / _SWAP).open("ab") as swap:
             fcntl.flock(swap, fcntl.LOCK_EX)
-            if self._manifest_text() != self._read:
+            if self._manifest_text() != self._last_text:
                 return False
             self._replace(manifest.to_json().encode())
         return True
@@ -96,7 +95,7 @@ class KeptTopic:
         (self._folder / _MANIFEST).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove the files that no manifest names, unless somebody else reads here."""
+        """Remove the files that no manifest names, unless another process is reading."""
         if not self._is_alone():
             return
         text, named = self._manifest_text(), {_MANIFEST, _LOCK, _SWAP}
@@ -108,7 +107,7 @@ class KeptTopic:
                 path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove all of it, unless somebody else reads here."""
+        """Remove the folder, unless another process is reading it."""
         if self._is_alone():
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -126,11 +125,11 @@ class KeptTopic:
         return True
 
     def __enter__(self) -> Self:
-        """Make the folder if need be, and hold the lock of a reader."""
+        """Create the folder if it is missing, and take the lock of a reader."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self._folder / _LOCK).open("ab")
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        self._read = self._manifest_text()
+        self._last_text = self._manifest_text()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,7 +168,7 @@ def kept_root(warehouse: str) -> Path | None:
 def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
     """Remove the kept states of these topics, unless another process is reading them.
 
-    Raises OSError: it cannot be looked at.
+    Raises OSError: a folder cannot be read.
     """
     root = kept_root(warehouse)
     if root is None:
@@ -184,7 +183,7 @@ def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
 def remove_gone(root: Path, frontier: Frontier) -> None:
     """Remove the kept states of tables that a slot no longer captures.
 
-    Raises OSError: it cannot be looked at.
+    Raises OSError: a folder cannot be read.
     """
     for path in root.glob(f"*/{_MANIFEST}"):
         with suppress(BrokenError, FileNotFoundError):

@@ -1,25 +1,25 @@
 """Decide whether a state proved at one frontier leads to another, and until when. Pure.
 
-A state that was proved at a frontier F0 holds all records before F0's ends. With the last record of
-each key from F0's ends to F1's on top it is the state at F1, if the two are cuts of one log and the
-part between them has lost nothing that decides about a key:
+A state that was proved at a frontier F0 contains all records before F0's ends. With the last record
+of each key between F0's ends and F1's applied to it, it is the state at F1, if the two are cuts of
+one log and no record that decides about a key was removed between them:
 
-- A row goes only for a newer record of its key, which lies before F1's ends too or is not old
-  enough to be cleaned for.
-- A tombstone goes by itself. It was appended behind F0's ends; the cleaner leaves it alone for
-  `min.compaction.lag.ms`, and then for `delete.retention.ms`. Until F0's append + both, by the
-  broker's clock and the shorter of each setting then and now, none is gone; later a key may live on
-  here that was deleted, and nothing tells.
+- A row is removed only because of a newer record of its key, which is before F1's ends too, or is
+  too young for the cleaner.
+- A tombstone is removed without a newer record. It was appended behind F0's ends; the cleaner
+  leaves it alone for `min.compaction.lag.ms`, and then for `delete.retention.ms`. Until F0's append
+  + both, by the broker's clock and the shorter of each setting then and now, none is gone; after
+  that a deleted key might silently stay in the state.
 
-Positions below F0 behind F0's ends are records sent again; the state has them.
+Records behind F0's ends with positions below F0 are resends; the state already has them.
 
-A state is kept only if the read that it comes from was over before anything that it needs can have
-been gone: a scan must end before the tombstones that it passes by are old (`delete.retention.ms`
-from its start), and before the cleaner may drop a record before F1's ends for one behind them
+A state is kept only if its read ended before any record that it needs can have been removed: a scan
+must end before the tombstones that it passes are too old (`delete.retention.ms` from its start),
+and before the cleaner may remove a record before F1's ends because of one behind them
 (`min.compaction.lag.ms` from F1's append on).
 
 The rules are those of checkpoints (docs/decisions/0023-checkpoints-and-refresh.md), and stricter
-where strictness is cheap: a leader that changed is reason enough to read from the start.
+where strictness is cheap: after a change of leader the topic is read from its start.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Cleaning:
     """The settings of a topic that its cleaner obeys."""
 
     policy: str  # `cleanup.policy`
-    clock: str  # `message.timestamp.type`, of the times that it counts from
+    clock: str  # `message.timestamp.type`, which says whose clock a record's age is counted by
     lag_ms: int  # `min.compaction.lag.ms`
     retention_ms: int  # `delete.retention.ms`
 
@@ -65,8 +65,8 @@ class Cleaning:
 class SchemaReading:
     """The schema and program version by which a topic is read."""
 
-    pin: SchemaPin  # the ids of the schemas that keys bear and that rows are read as
-    schema: str  # SHA-256 of the text of the latter
+    pin: SchemaPin  # the ids of the schemas of keys and of rows
+    schema: str  # SHA-256 of the text of the rows' schema
     program: str  # the version of this program
 
     @classmethod
@@ -82,7 +82,7 @@ def _program() -> str:
 
 
 def now_ms() -> int:
-    """Return our clock."""
+    """Return the present time by our clock, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -90,11 +90,11 @@ def now_ms() -> int:
 class Proved:
     """The description of a kept state: its topic, its frontier, and how the topic was read."""
 
-    topic: str  # whose
+    topic: str  # its topic
     frontier: Frontier  # at which it was proved
-    appended_ms: int  # when that was appended to its topic, by the broker's clock
-    cleaning: Cleaning  # how the topic was cleaned then
-    reading: SchemaReading  # by what it was read then
+    appended_ms: int  # when the frontier was appended to its topic, by the broker's clock
+    cleaning: Cleaning  # the settings of the topic's cleaner then
+    reading: SchemaReading  # the schema by which it was read then
 
     def until_ms(self, now: Cleaning) -> int:
         """Return the time from which a tombstone after the frontier may be gone."""
@@ -113,8 +113,8 @@ def obstacles(
 ) -> Iterator[str]:
     """Yield the reasons why a kept state does not lead to a frontier.
 
-    `reading`: by what the topic would be read now. `cleaning`: how it is cleaned now. `starts`: per
-    partition the first offset that is still there.
+    `reading`: the schema by which the topic would be read now. `cleaning`: its cleaner's present
+    settings. `starts`: per partition the first offset that is still there.
     """
     old, topic = proved.frontier, proved.topic
     if topic not in frontier.ends:
@@ -158,10 +158,10 @@ def unfit(cleaning: Cleaning) -> Iterator[str]:
 
 
 def not_exact(proved: Proved, *, begun_ms: int, ended_ms: int, whole: bool) -> str | None:
-    """Return the reason why the reading of a state may have missed a record, or None.
+    """Return the reason why the read of a state may have missed a record, or None.
 
-    `proved`: what the state is of. `begun_ms`: our clock before the read. `whole`: whether the
-    topic was read from its start.
+    `proved`: the description of the state. `begun_ms`: our clock before the read. `whole`: whether
+    the topic was read from its start.
     """
     cleaning, late = proved.cleaning, ended_ms + ALLOWANCE_MS
     if late >= proved.appended_ms + cleaning.lag_ms:

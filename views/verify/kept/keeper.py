@@ -1,7 +1,7 @@
-"""Take the states of tables from what is kept of them, and keep what was proved.
+"""Take the states of tables from stored ones, and store the states that were proved.
 
-Whatever does not hold ends the short way and not the run: the topic is read from its start then,
-and the report says why.
+If a stored state cannot be used, the run goes on: the topic is read from its start, and the report
+says why.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ from views.verify.records.read import appended_ms, topic_facts, topic_settings
 log = logging.getLogger("changelog.views")
 
 _MANY_LAYERS = 16
+"""So many layers are merged into one."""
 _LAYERS_OF_BASE = 5
-"""Layers are put into the base when they hold one row for so many of its own."""
+"""Layers are merged into the base when they have one row for so many of its own."""
 _SMALL_ROWS = 10_000
 """A base of fewer rows counts as one of so many."""
 _PATTERN = frozenset("*?[")
-"""What DuckDB takes for a pattern in a path."""
+"""Characters of a pattern in a path for DuckDB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,12 @@ class Keeping:
     warehouse: str  # folder or URI
     frontier_topic: str  # the topic of the frontier
     offset: int  # of the frontier there
-    goes_on: bool  # whether states are taken from what is kept
-    begins: bool  # whether what was proved is kept also where nothing is kept yet
+    goes_on: bool  # whether stored states are used
+    begins: bool  # whether proved states are stored also of tables that have none yet
 
 
 NOWHERE = Keeping(warehouse="", frontier_topic="", offset=0, goes_on=False, begins=False)
-"""Nothing is kept, and nothing taken."""
+"""No state is stored, and none is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +108,17 @@ class Keeper:
     ) -> None:
         """Store the arguments; reads nothing.
 
-        `frontier`: at which states are wanted. `pins`: by topic the versions of schemas to read by.
-        `never`: why no state of this run can be kept, or nothing.
+        `frontier`: of the states. `pins`: by topic the versions of schemas to read by. `never`: why
+        no state of this run can be stored; empty if it can.
         """
         self._keeping, self._database, self._log = keeping, database, log_tables
         self._kafka, self._frontier, self._pins = kafka, frontier, pins
         self._stages = stages or StageTimes()
-        self._nowhere = _never(keeping.warehouse)
+        self._nowhere = _why_not_in(keeping.warehouse)
         self._never = never or self._nowhere
         self._root = kept_root(keeping.warehouse) or Path()
         self._held = ExitStack()
-        self._found: dict[TableName, _ProvedState] = {}
+        self._proved_states: dict[TableName, _ProvedState] = {}
 
     def take(self, table: TableName) -> Taken:
         """Return the state of a table.
@@ -138,7 +139,7 @@ class Keeper:
         with self._stages.of("fold and decode"):
             state = self._log.load(folded, keyed=case is not None)
         if case is not None and state.is_keyed:
-            self._found[table] = _ProvedState(
+            self._proved_states[table] = _ProvedState(
                 case=case, state=state, records=folded.records, ended_ms=now_ms()
             )
         note = f"{table} was read from its topic's start: {why}" if self._keeping.goes_on else ""
@@ -150,11 +151,11 @@ class Keeper:
     def forget(self, tables: Collection[TableName]) -> None:
         """Forget the kept states of tables that a mismatch puts in doubt.
 
-        Whatever is wrong, the view or what was recomputed, the next proof reads their topics from
-        the start; also where this run did not take their states from here.
+        Whether the view or the recomputed rows are wrong, the next proof reads their topics from the
+        start, even if this run did not use their stored states.
         """
         for table in tables:
-            self._found.pop(table, None)
+            self._proved_states.pop(table, None)
             topic = self._frontier.topic_of(table)
             if self._nowhere or topic is None:
                 continue
@@ -165,20 +166,20 @@ class Keeper:
 
     def keep(self) -> None:
         """Keep the states that were proved."""
-        for table, own_state in self._found.items():
+        for table, own_state in self._proved_states.items():
             try:
                 if (why := self._kept(own_state)) is not None:
                     log.info("what was proved of %s is not kept: %s", table, why)
             except (OSError, duckdb.Error) as error:
                 log.warning("what was proved of %s is not kept: %s", table, error)
-        if self._found:
+        if self._proved_states:
             try:
                 remove_gone(self._root, self._frontier)
             except OSError as error:
                 log.warning("states of tables that are no longer captured stay: %s", error)
 
     def __enter__(self) -> Self:
-        """Hold nothing yet."""
+        """Lock nothing yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -245,18 +246,18 @@ class Keeper:
         places = [case.place.place(file.name) for file in manifest.files]
         with self._stages.of("kept"):
             mark_gone(self._database, layer, touched.keys)
-            state, of_layers = joined(self._database, layer, places[0], places[1:])
+            state, touched_table = joined(self._database, layer, places[0], places[1:])
         inexact = layer.inexact.union(*(file.inexact for file in manifest.files))
         state = replace(state, inexact=inexact)
         create_view(self._database, state)
-        self._found[table] = _ProvedState(
+        self._proved_states[table] = _ProvedState(
             case=case,
             state=state,
             records=folded.records,
             ended_ms=ended_ms,
             before=manifest,
             layer=layer.base,
-            touched=of_layers,
+            touched=touched_table,
         )
         lsn = str(proved.frontier.lsn)
         note = (
@@ -267,7 +268,7 @@ class Keeper:
         return Taken(state=state, records=folded.records, note=note, since=since)
 
     def _kept(self, own_state: _ProvedState) -> str | None:
-        """Keep a state; returns why it is not, if it is not."""
+        """Store a state; returns the reason if it is not stored."""
         case, before, topic = own_state.case, own_state.before, own_state.state.topic
         if before is not None and before.proved.frontier == self._frontier:
             return None
@@ -302,7 +303,7 @@ class Keeper:
         return None
 
     def _layered(self, own_state: _ProvedState, before: ProofManifest) -> list[KeptFile]:
-        """Return the files of a state that went on from another: few, and smaller than the base."""
+        """Write a state that went on from another, merging layers if they are many or large."""
         case, inexact = own_state.case, own_state.state.inexact
         new = row_count(self._database, own_state.layer)
         if not new:
@@ -320,10 +321,10 @@ class Keeper:
         return case.place.written(name, rows, inexact)
 
 
-def _never(warehouse: str) -> str:
-    """Return the reason why a warehouse keeps no states, or an empty text."""
+def _why_not_in(warehouse: str) -> str:
+    """Return the reason why a warehouse cannot keep states, or an empty text."""
     if not warehouse:
-        return "nobody has said where"
+        return "no warehouse is given"
     if kept_root(warehouse) is None:
         return "the warehouse is no folder of this machine"
     if _PATTERN & set(warehouse):

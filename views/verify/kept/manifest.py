@@ -1,7 +1,7 @@
 """The manifest of a kept state: its files, their digests, and the frontier it was proved at. Pure.
 
-The manifest bears a digest of its own, and one of each file. That finds what a disk or a hand has
-changed by mistake; who changes both on purpose can do so, as he can change what is served.
+The manifest has a digest of itself, and one of each file. They detect accidental changes; a person
+who can write here can also change both on purpose, as he can change the served rows.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class KeptFile:
     name: str  # in the folder of its topic
     rows: int  # how many; of a layer the keys that it touches, deleted ones too
     sha256: str  # of its bytes
-    inexact: tuple[str, ...] = ()  # the columns that may hold a value without an exact place
+    inexact: tuple[str, ...] = ()  # the columns that may hold a value that their type cannot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofManifest:
     """A kept state."""
 
-    proved: Proved  # what it is of
+    proved: Proved  # the description of the state
     base: KeptFile  # the rows of all keys, once
     layers: tuple[KeptFile, ...]  # the rows of keys that were touched since, oldest first
-    records: int  # how many were read for it, since the base was read from the topic's start
+    records: int  # how many were read for it, from the topic's start on
     begun: str  # the LSN at which the topic was last read from its start
 
     @property
@@ -67,7 +67,7 @@ class ProofManifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Read what `to_json` gave."""
+        """Parse the output of `to_json`."""
         try:
             raw: dict[str, Any] = json.loads(text)
             if raw["format"] != FORMAT:

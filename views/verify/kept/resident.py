@@ -1,9 +1,9 @@
-"""States that stay in this process and go from frontier to frontier with a follower.
+"""States that a follower's process keeps and brings from frontier to frontier.
 
-A follower proves some keys every second or two. What was proved stays in a database of its own, and
-of each topic only what came since is read, by the verifier's own reader; so a proof costs what
-changed. The rules are those of states that are kept in files (`views.verify.kept.judgement`);
-where one does not hold, the follower begins anew.
+A follower proves some keys every second or two. The proved states stay in a database of their own,
+and only the newer records of each topic are read, by the verifier's own reader; so the cost of a
+proof depends on what changed. The rules are those of states that are stored in files
+(`views.verify.kept.judgement`); if one is broken, the follower begins again.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from views.verify.values.types import quoted
 class ResidentStates:
     """The states of some tables at the frontier of a follower; a context manager.
 
-    `pins`: by topic the versions of schemas to read by. `declared`: the logs of other programs,
-    which are tables like the others. `work_directory`: where the database is made, None for the
-    system's place. `memory_limit`: DuckDB's, in its own notation.
+    `pins`: by topic the versions of schemas to read by. `declared`: the tables that are logs of
+    other programs. `work_directory`: the folder for the database, None for the system's temporary
+    one. `memory_limit`: DuckDB's, in its own notation.
 
     Attributes:
-        frontier: at which the states hold.
+        frontier: of the states.
     """
 
     database: duckdb.DuckDBPyConnection  # holds them
@@ -83,7 +83,7 @@ class ResidentStates:
         self._proved: dict[TableName, Proved] = {}
         self._logs: dict[TableName, KeptLog] = {}
         self._touched: dict[TableName, int] = {}
-        self.stages = StageTimes()  # what took how long
+        self.stages = StageTimes()  # how long each stage took
 
     def __enter__(self) -> Self:
         """Open the database."""
@@ -105,12 +105,11 @@ class ResidentStates:
     ) -> None:
         """Read the states of tables from the start of their topics.
 
-        `record`: the frontier at which they are wanted, which may name several logs. `captured`:
-        the frontiers of its parts, where it does. `asked_ms`: our clock before the ends of declared
-        logs were asked for.
+        `record`: the frontier, which may name several logs. `captured`: the frontiers of its parts,
+        if it does. `asked_ms`: our clock before the ends of declared logs were asked for.
 
-        Raises VerdictError: one cannot go from frontier to frontier here, or the log has lost of
-        it; ChangelogError: the log or the registry cannot be read.
+        Raises VerdictError: a state cannot be brought from frontier to frontier here, or the log
+        has lost records of it; ChangelogError: the log or the registry cannot be read.
         """
         self.frontier = record.frontier
         log = self._log(record)
@@ -144,8 +143,8 @@ class ResidentStates:
         """Bring the states to a later frontier; see `begin`.
 
         Raises:
-            VerdictError: what is held does not lead there.
-            ChangelogError: the log or the registry cannot be read; the states are of no use then.
+            VerdictError: the present states do not lead there.
+            ChangelogError: the log or the registry cannot be read; the states are unusable then.
         """
         self._require_database()
         log = self._log(record)
@@ -229,7 +228,7 @@ class ResidentStates:
 
     @staticmethod
     def forget(_tables: Collection[TableName]) -> None:
-        """Do nothing: whoever finds a mismatch ends the follower, and with it all of this."""
+        """Do nothing: a mismatch ends the follower, and these states with it."""
 
     def _begin_declared(self, table: TableName, base: str, asked_ms: int | None) -> None:
         log, pin = self._declared[table], self._pins.get(self._declared[table].topic)
@@ -256,7 +255,7 @@ class ResidentStates:
             layer = log.load(replace(folded, survivors=touched), keyed=True)
             _require_keyed(layer)
         with self.stages.of("kept"):
-            self._put(layer, touched, taken.state.base)
+            self._replace_rows(layer, touched, taken.state.base)
         self._touched[table] = sum(map(len, touched.keys))
         inexact = taken.state.inexact | layer.inexact
         state = replace(layer, base=taken.state.base, inexact=inexact)
@@ -265,7 +264,7 @@ class ResidentStates:
         since = {"lsn": str(before.frontier.lsn), "begun": ""}
         return Taken(state=state, records=folded.records, since=since)
 
-    def _put(self, layer: TableState, touched: TouchedRows, base: str) -> None:
+    def _replace_rows(self, layer: TableState, touched: TouchedRows, base: str) -> None:
         """Replace the rows of the touched keys."""
         chunks = [chunk for array in touched.keys for chunk in array.chunks]
         keys = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})

@@ -1,9 +1,9 @@
 """Kept rows in DuckDB: a base in its own file, and layers of the keys touched since.
 
-A base has one row for each key. A layer has one for each key that was touched: the row, or that it
-is gone. The newest layer that has a key decides about it, and the base about keys that no layer
-has. Keys are compared by the bytes that they have on the log, so nothing is taken for the same that
-the log does not take for the same.
+A base has one row for each key. A layer has one for each key that was touched: the row, or a mark
+that it is gone. The newest layer that has a key decides about it, and the base about keys that are
+in no layer. Keys are compared by their bytes on the log, so two are equal exactly if they are to
+the log.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from views.verify.values.types import literal, quoted
 
 GONE_COLUMN = "__gone"
 _GROUP_BYTES = "32MiB"
-"""Of rows that a thread holds while it writes, whatever their size."""
+"""Most bytes of rows that a thread holds while it writes."""
 OWN_COLUMNS = frozenset({KEY_COLUMN, GONE_COLUMN})
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedRows:
-    """The survivors that are rows; the keys of deleted ones are noted too."""
+    """The survivors that are rows; collects the keys of all, deleted ones included."""
 
     survivors: Survivors
     keys: list[pa.ChunkedArray] = field(default_factory=list)
@@ -43,9 +43,9 @@ class TouchedRows:
 def mark_gone(
     database: duckdb.DuckDBPyConnection, state: TableState, keys: Sequence[pa.ChunkedArray]
 ) -> None:
-    """Make a layer of the table of a state that holds the rows of some keys.
+    """Turn a table of the rows of some keys into a layer: mark the keys whose rows are gone.
 
-    `keys`: all that were touched; one without a row is gone.
+    `keys`: all that were touched; those without a row are gone.
     """
     base = quoted(state.base)
     database.execute(f"ALTER TABLE {base} ADD COLUMN {GONE_COLUMN} BOOLEAN DEFAULT false")
@@ -64,12 +64,12 @@ def joined(
     base: Path,
     layers: Sequence[Path],
 ) -> tuple[TableState, str]:
-    """Return a state: the rows of a base, layers on top of it, and a new one on top of these.
+    """Return the state of a base with older layers and a new one applied to it.
 
-    `layers`: files of the layers, oldest first.
+    `state`: has the new layer. `layers`: files of the older ones, oldest first.
 
     Returns:
-        The state, and the table of all that was touched since the base.
+        The state, and the table of all rows that were touched since the base.
     """
     names = _column_names(database, state)
     whole, touched = f"{state.base}_whole", state.base
@@ -91,7 +91,7 @@ def joined(
 
 
 def write_rows(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> int:
-    """Write a table into a file; returns how many rows that were."""
+    """Write a table into a file; returns the number of its rows."""
     how = f"FORMAT parquet, ROW_GROUP_SIZE_BYTES '{_GROUP_BYTES}'"
     database.execute(f"COPY {quoted(table)} TO {literal(str(path))} ({how})")
     return row_count(database, table)

@@ -1,13 +1,12 @@
 """Keys of a declared log in DuckDB: the row of each, if there is one, and its position.
 
-Of each key that the log ever spoke of it is known in which partition it stands, which record is its
-row, and what position of the source it reached; one record gives one row at most. So what came
-since is laid on top by itself: the last statement of a key decides, and its row takes the place of
-the one before. What a record left out is taken from the older ones that came with it, and from the
-row that is held.
+For each key that the log ever named, its partition, the record of its row and its newest source
+position are stored; one record gives at most one row. So newer statements can be applied without
+the older records: the last statement of a key decides, and its row replaces the previous one. A
+value that a record left out is taken from older records of the same batch, or from the stored row.
 
-Where the order is that of the source, this holds for keys whose positions ascend. A record that was
-sent again, or comes late, is refused: only a whole reading puts it where it belongs.
+In a log ordered by the source's position this works for keys whose positions only grow. A record
+that was sent again, or comes late, is refused: only a whole read can order it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from views.verify.log.declared import (
     DeclaredDecoder,
     DeclaredReader,
     bundle_older,
-    fold_said,
+    fold_statements,
 )
 from views.verify.log.left_out import HELD, unbundled
 from views.verify.log.tables import (
@@ -46,16 +45,16 @@ from views.verify.records.survivors import FoldedTable
 from views.verify.values.types import quoted
 
 _LAST = "QUALIFY row_number() OVER (PARTITION BY name ORDER BY off DESC, step DESC) = 1"
-"""Of what is said of a key, the last."""
+"""Chooses the last statement of each key."""
 _HELD_SCHEMA = pa.schema([("part", pa.int32()), ("off", pa.int64()), ("name", pa.string())])
-"""A column that a record leaves out and the held row of its key has."""
+"""The name of a column that a record leaves out and the stored row of its key has."""
 _WHOLE = "the log has to be read whole"
 
 
 class KeptStatements:
-    """The state that statements of one log make.
+    """The state that results from the statements of one log.
 
-    `base`: name of the table of its rows; those of others begin with it.
+    `base`: name of the table of its rows; the names of the other tables begin with it.
     """
 
     def __init__(
@@ -70,12 +69,12 @@ class KeptStatements:
         self._came, self._held = f"{base}_came", f"{base}_held"
 
     def begin(self, statements: str) -> TableState:
-        """Make the state of all that is said in a table.
+        """Build the state from a table of statements.
 
-        Raises CorruptRecordError: a key stands in two partitions, or a row does not decode;
-        VerdictError: a key stands in two partitions, where a whole reading knows its order.
+        Raises CorruptRecordError: a key is in two partitions, or a row does not decode;
+        VerdictError: a key is in two partitions, in an order that only a whole read knows.
         """
-        fold_said(self._database, self._log, statements, self._survivors)
+        fold_statements(self._database, self._log, statements, self._survivors)
         self._name(statements)
         if self._log.order is Order.LSN:
             self._require_one_place(statements)
@@ -89,10 +88,10 @@ class KeptStatements:
         """Apply a table of statements to the state, or leave it unchanged on error.
 
         Returns:
-            The state, and how many keys were spoken of.
+            The state, and the number of keys that the statements name.
 
-        Raises CorruptRecordError: a row does not decode; VerdictError: which of two records of a
-        key is newer, or what one leaves out, only a whole reading may tell.
+        Raises CorruptRecordError: a row does not decode; VerdictError: only a whole read can tell
+        which of two records of a key is newer, or which value a record leaves out.
         """
         self._require_one_place(statements)
         if self._log.order is Order.LSN:
@@ -115,7 +114,7 @@ class KeptStatements:
         rows = FoldedTable(self._database, self._survivors)
         layer = load_state(self._database, layer, self._decoder, rows)
         self._fill_held(layer)
-        self._put()
+        self._replace_rows()
         touched = row_count(self._database, self._touched)
         for table in (self._layer, self._touched, self._held):
             self._database.execute(f"DROP TABLE {quoted(table)}")
@@ -126,10 +125,10 @@ class KeptStatements:
         return self.state, touched
 
     def _name(self, statements: str) -> None:
-        """Record the place of each key, and the deletes by which rows may have changed their key.
+        """Record the place of each key, and the creates that took values from a row's old key.
 
-        Where older records were being sent again, the row of a key may stand before its last one.
-        Is that a delete, `is_behind` tells: a tombstone right behind it belongs to it.
+        During a resend the record of a key's row may be followed by an older one. If that one is a
+        delete, `is_behind` is true, because the next tombstone belongs to it.
         """
         behind = f"arg_max(s.kind, (s.off, s.step)) = '{GONE}' AND count(v.off) > 0"
         is_behind = behind if self._log.order is Order.LSN else "false"
@@ -146,11 +145,11 @@ class KeptStatements:
         )
 
     def _bundle(self, statements: str) -> None:
-        """Bundle records with the values that they lack; note which of these held rows have."""
+        """Bundle records with the values that they lack; note which of these stored rows have."""
         bundle_older(
             self._database,
             self._survivors,
-            # Without positions nothing is taken from the row of another key.
+            # Without LSNs no value is taken from the row of another key.
             "SELECT name, part, off, value, lacks, begins, NULL::BIGINT AS lsn FROM ("
             "SELECT name, part, off, step, value, lacks, begins "
             f"FROM {quoted(statements)} UNION ALL "
@@ -175,7 +174,7 @@ class KeptStatements:
                 older = unbundled(value)[1]
                 missing = {*lacks}.difference(*(names for names, _ in older))
                 mine = [*chain(*(names for names, record in older if record == HELD))]
-                # A stand-in that is held as a value may be written otherwise in this record.
+                # A placeholder that was stored as a value may have another form in this record.
                 if missing or not self._reader.standing.isdisjoint(mine):
                     raise VerdictError(
                         f"{place(self._log.topic, part, off)}: the source left out a value, which "
@@ -186,7 +185,7 @@ class KeptStatements:
                 yield table_of_rows(held_values, _HELD_SCHEMA)
 
     def _fill_held(self, layer: TableState) -> None:
-        """Take what records lack from the held rows of their keys."""
+        """Take the values that records lack from the stored rows of their keys."""
         counts = self._database.execute(
             f"SELECT name, count(*) FROM {quoted(self._held)} GROUP BY name"
         ).fetchall()
@@ -208,8 +207,8 @@ class KeptStatements:
     def _require_ascending(self, statements: str) -> None:
         """Require that the statements about each key are in the source's order.
 
-        Then the last statement is the newest. A tombstone counts where it stands, but for one
-        right behind the delete of its key, which is gone already.
+        Then the last statement is the newest. A tombstone counts by its offset, unless it directly
+        follows the delete of its key, and so deletes nothing.
         """
         # Before a key's first position a tombstone counts as -1.
         late = first_row(
@@ -228,9 +227,10 @@ class KeptStatements:
             )
 
     def _require_unlinked(self, statements: str) -> None:
-        """Require that no held row has another record to take values from now.
+        """Require that no new delete completes a key change whose row is already stored.
 
-        A row that changed its key took them from the one whose delete has the same position.
+        A row that changed its key takes values from the row whose delete has the same position, and
+        the stored row was completed without it.
         """
         linked = first_row(
             self._database,
@@ -256,7 +256,7 @@ class KeptStatements:
                 f"that is kept says which of its records is newer: {_WHOLE}"
             )
 
-    def _put(self) -> None:
+    def _replace_rows(self) -> None:
         """Replace the rows of the touched keys, all at once."""
         base, names = quoted(self.state.base), quoted(self._names)
         touched, layer = quoted(self._touched), quoted(self._layer)

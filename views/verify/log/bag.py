@@ -1,8 +1,8 @@
 """The rows of a table without a primary key: the rows written, less the rows deleted.
 
-All records since the table was last emptied are read, one by one, and decoded here. Rows of the
-same values are as good as each other, so for each row that was taken away one of the same values
-goes; what is left are records that were written, and from there on a table like any other.
+All records since the table was last emptied are read, one by one, and decoded here. Equal rows are
+interchangeable, so each delete removes one equal row; the written records that are left are decoded
+like those of any other table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WRITTEN, _TAKEN, _EMPTIED = frozenset({b"r", b"c", b"u"}), b"d", b"t"
 _POSITION_BYTES = 20
 _FRAME_BYTES = 5
 _PLACE = struct.Struct(">IQQ")
-"""Of a position: epoch, commit LSN, sequence."""
+"""A position: epoch, commit LSN, sequence."""
 _CHANGES = pa.schema(
     [
         pa.field("part", pa.int32()),
@@ -120,12 +120,12 @@ def read_changes(
 def keep_rows(
     database: duckdb.DuckDBPyConnection, table: str, topic: str, decoder: Decoder
 ) -> None:
-    """Leave of the changes in a table the records of the rows that are there, with their places.
+    """Reduce the changes in a table to the records of the present rows, with their positions.
 
-    Of equal rows those are there that were written last: the oldest one goes.
+    A delete removes the oldest of several equal rows.
 
-    Raises CorruptRecordError: a value does not decode; LogError: a row was taken away that was not
-    there.
+    Raises CorruptRecordError: a value does not decode; LogError: a row was deleted more often than
+    it was written.
     """
     contents = f"{table}_contents"
     make_table(database, contents, _CONTENTS)
@@ -183,6 +183,6 @@ def add_places(database: duckdb.DuckDBPyConnection, state: TableState, places: s
 def _digest(row: tuple[object, ...]) -> bytes:
     """Return a SHA-256 digest of the row.
 
-    Python writes each value as it is, also -0.0 and NaN.
+    `repr` gives each value a text of its own, -0.0 and NaN included.
     """
     return hashlib.sha256(repr(row).encode()).digest()

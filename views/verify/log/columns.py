@@ -1,7 +1,7 @@
-"""Surviving rows by column: `changelog.native` makes no object of a value.
+"""Decode surviving rows by column, with `changelog.native`, which makes no object of a value.
 
-A batch of which it does not take every row goes by `views.verify.log.decode`, one row after the
-other, which is the rule and names the place of what is wrong. A fixed part of the rows, by their
+A batch with a row that it does not take is decoded by `views.verify.log.decode`, row by row; that
+code is the reference, and names the place of a fault. A fixed part of the rows, chosen by their
 offsets, is read both ways; a difference is an error.
 """
 
@@ -26,7 +26,7 @@ from views.verify.records.read import place
 from views.verify.values.types import arrow_type, logged_type
 
 SAMPLED = 256
-"""One offset of so many is read both ways."""
+"""One of so many offsets is read both ways."""
 _FRAME_BYTES = 5
 _KINDS = {
     Kind.BOOLEAN: FieldKind.BOOLEAN,
@@ -44,18 +44,18 @@ _KINDS = {
     Kind.ARRAY: FieldKind.ARRAY,
 }
 ByColumn = tuple[pa.Array, pa.Array | None]
-"""The values of a column, and the texts of those without an exact place."""
+"""The values of a column, and the texts of those that its type cannot hold."""
 
 
 class ColumnReader:
     """Reads batches of survivors by column.
 
-    `default`: makes the column of rows that were written without it.
+    `default`: returns the column for rows that were written without it.
     """
 
     def __init__(self, decoder: AvroDecoder, default: Callable[[int, Any, int], ByColumn]) -> None:
         self._decoder, self._default = decoder, default
-        self._made: dict[bytes, tuple[RowDecoder, list[tuple[int | None, Any]]] | None] = {}
+        self._decoders: dict[bytes, tuple[RowDecoder, list[tuple[int | None, Any]]] | None] = {}
 
     def read(self, batch: pa.Table) -> list[tuple[pa.Table, list[ByColumn]]] | None:
         """Return the rows and columns of each schema, or None if a row needs decoding alone."""
@@ -75,9 +75,9 @@ class ColumnReader:
         return by_schema
 
     def _columns(self, frame: bytes, rows: pa.Table) -> list[ByColumn] | None:
-        if frame not in self._made:
-            self._made[frame] = self._make(frame)
-        reader = self._made[frame]
+        if frame not in self._decoders:
+            self._decoders[frame] = self._row_decoder(frame)
+        reader = self._decoders[frame]
         if reader is None:
             return None
         decoder, plan = reader
@@ -93,13 +93,14 @@ class ColumnReader:
             )
         ]
 
-    def _make(self, frame: bytes) -> tuple[RowDecoder, list[tuple[int | None, Any]]] | None:
+    def _row_decoder(self, frame: bytes) -> tuple[RowDecoder, list[tuple[int | None, Any]]] | None:
+        """Return the decoder of a schema, and where each column comes from; None if it has none."""
         if len(frame) != _FRAME_BYTES or frame[0] != 0:
             return None
         try:
             text, written, plan = self._decoder.writer(int.from_bytes(frame[1:], "big"))
         except CorruptRecordError:
-            return None  # the rule says which record has it
+            return None  # decoding row by row names the record
         fields = row_fields(text, written)
         if fields is None:
             return None
@@ -128,7 +129,7 @@ def row_fields(text: str, columns: Sequence[LoggedColumn]) -> list[RowField] | N
         union, element = raw["type"], column.type.element
         branches = tuple(map(_branch, union)) if isinstance(union, list) else ()
         if isinstance(union, list) and branches.count("value") != 1:
-            # Of a text with an escape both branches would be strings, which no type of ours has.
+            # Two branches cannot both be strings: no type of ours is a text with an escape.
             branches = _first_is_value(union)
             if branches.count("value") != 1:
                 return None
@@ -178,7 +179,7 @@ def _typed(values: pa.Array, kind: ColumnType) -> pa.Array:
 
 
 def _within(values: pa.Array, lowest: int) -> pa.Array:
-    """Move the lowest value up by one: the end of the range is DuckDB's own."""
+    """Move the lowest value up by one, to the number of DuckDB's `-infinity`."""
     low = pa.scalar(lowest, values.type)
     is_low = pc.equal(values, low)
     if not pc.any(is_low).as_py():

@@ -1,9 +1,8 @@
-"""Logs of other programs, read by our own code: which record decides about a key, and its row.
+"""Logs of other programs, read by the verifier's own code: the last record of a key, and its row.
 
-Each record is read twice. First for its key, which is all that the fold in DuckDB needs; then,
-where it is the last of its key, for its row. Values become the bare ones of
-`views.verify.log.decode`: decimals as their unscaled bytes, dates as days, timestamps as
-microseconds.
+Each record is read twice: first for its key, which is all that the fold in DuckDB needs; then, if
+it is the last of its key, for its row. Values become the bare ones of `views.verify.log.decode`:
+decimals as their unscaled bytes, dates as days, timestamps as microseconds.
 """
 
 from __future__ import annotations
@@ -72,6 +71,7 @@ _SCHEMA = pa.schema(
 _PARTS = "__left_out"
 _PARTS_SCHEMA = pa.schema([("part", pa.int32()), ("off", pa.int64()), ("value", pa.binary())])
 ROW, GONE, TOMBSTONE, _FAULT = "row", "gone", "tombstone", "fault"
+# Everything that reading a record of an unknown program can raise; each is a fault of the record.
 _BAD = (
     ValueError,
     KeyError,
@@ -91,10 +91,10 @@ _BAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordStatement:
     """One statement of a record about a key; `kind` is `row`, `gone`, `tombstone` or `fault`.
 
-    Of a row, `lacks` are the columns that the source left out, and `begins` tells that none is
+    For a row, `lacks` has the columns that the source left out, and `begins` says that none may be
     taken from an older record of the key.
     """
 
@@ -109,8 +109,7 @@ class Said:
 class DeclaredReader:
     """Reads the records of one declared log.
 
-    `schemas`: where Avro schemas come from. `reader_id`: of an Avro log the schema whose columns
-    are given.
+    `schemas`: has the Avro schemas. `reader_id`: of an Avro log, the schema that rows are read as.
     """
 
     def __init__(self, log: DeclaredLog, schemas: WriterSchemas, reader_id: int) -> None:
@@ -127,33 +126,33 @@ class DeclaredReader:
             )
         self._places = {column.column: place for place, column in enumerate(self.columns)}
         self._take = {column.column: taker(column.type, log.shape) for column in self.columns}
-        # the columns of which a row kept the stand-in, as if it were the value
+        # the columns of which a row kept the placeholder as its value
         self.standing = set[str]()
 
-    def said(self, key: bytes | None, value: bytes | None) -> list[Said]:
+    def statements(self, key: bytes | None, value: bytes | None) -> list[RecordStatement]:
         """Return a record's statements, in their order."""
         if value is None:
             try:
-                return [Said(TOMBSTONE, self._own_key(key))]
+                return [RecordStatement(TOMBSTONE, self._own_key(key))]
             except _BAD as error:
-                return [Said(_FAULT, None, why=f"a tombstone without a readable key: {error}")]
+                return [RecordStatement(_FAULT, None, why=f"a tombstone without a readable key: {error}")]
         try:
             document = self._document(value)
             if document is None:
-                return [Said(TOMBSTONE, self._own_key(key))]
-            return self._said(key, document)
+                return [RecordStatement(TOMBSTONE, self._own_key(key))]
+            return self._statements(key, document)
         except _BAD as error:
             try:
                 name = self._own_key(key)
             except _BAD:
                 name = None
-            return [Said(_FAULT, name, why=str(error))]
+            return [RecordStatement(_FAULT, name, why=str(error))]
 
     def row(self, value: bytes) -> list[Any]:
-        """Return the bare values of the row that a record says there is.
+        """Return the bare values of a record's row.
 
-        Where the value holds older records too, they have the columns that it lacks; those that
-        the held row has are null.
+        If the value is a bundle, the older records in it have the columns that the record lacks;
+        columns to be taken from the stored row are null.
         """
         own, older = unbundled(value)
         row, missing = self._row(own)
@@ -181,18 +180,18 @@ class DeclaredReader:
         row = document if self.log.shape.is_flat else document["after"]
         return self._values(row), {*self._lacks(row)}
 
-    def _said(self, key: bytes | None, document: dict[str, Any]) -> list[Said]:
+    def _statements(self, key: bytes | None, document: dict[str, Any]) -> list[RecordStatement]:
         log = self.log
         if log.shape.is_flat:
             if log.delete and _marker(document[log.delete]):
-                return [Said(GONE, self._name(document, key))]
+                return [RecordStatement(GONE, self._name(document, key))]
             self._values(document)
             lacks = self._lacks(document)
-            return [Said(ROW, self._key_of(document), lacks=lacks)]
+            return [RecordStatement(ROW, self._key_of(document), lacks=lacks)]
         lsn = int(document["source"]["lsn"]) if log.order is Order.LSN else _lsn_if_any(document)
         op, old, new = document["op"], document.get("before"), document.get("after")
         if op == "d":
-            return [Said(GONE, self._name(old, key), lsn)]
+            return [RecordStatement(GONE, self._name(old, key), lsn)]
         if op not in ("c", "u", "r"):
             raise FaultError(f"operation {op!r}")
         if not isinstance(new, dict):
@@ -201,10 +200,10 @@ class DeclaredReader:
         name, lacks, begins = self._key_of(new), self._lacks(new), op != "u"
         before = self._key_of(old) if isinstance(old, dict) and self._is_keyed(old) else name
         if before == name:
-            return [Said(ROW, name, lsn, lacks=lacks, begins=begins)]
+            return [RecordStatement(ROW, name, lsn, lacks=lacks, begins=begins)]
         if log.shape is ValueShape.CUD_JSON and not log.key_changes:
             raise FaultError("the update changes the key")
-        return [Said(GONE, before, lsn), Said(ROW, name, lsn, lacks=lacks, begins=True)]
+        return [RecordStatement(GONE, before, lsn), RecordStatement(ROW, name, lsn, lacks=lacks, begins=True)]
 
     def _is_keyed(self, row: Any) -> bool:  # noqa: ANN401
         return isinstance(row, dict) and all(row.get(name) is not None for name in self.log.key)
@@ -296,7 +295,7 @@ class DeclaredReader:
 
 
 class DeclaredDecoder(Decoder):
-    """Reads the rows of the records that decide."""
+    """Reads the rows of the last records of keys."""
 
     def __init__(self, reader: DeclaredReader, quarantine: Quarantine | None) -> None:
         super().__init__(reader.log.topic, reader.columns, quarantine)
@@ -325,15 +324,15 @@ def read_declared(
         LogError: the topic is not the one of the cut.
         UnavailableLogError: the brokers do not answer.
     """
-    log, raw = reader.log, f"{survivors}_said"
+    log, raw = reader.log, f"{survivors}_statements"
     facts = declared_facts(kafka, frontier, log)
     require_stable(kafka, log.topic, frontier.ends[log.topic])
     ends = dict(enumerate(frontier.ends[log.topic]))
     begins = enumerate(beginnings(frontier, log.topic, facts.starts))
     starts = {n: min(begin, ends[n]) for n, begin in begins}
     records = messages(kafka, log.topic, starts, ends)
-    counts = take_said(database, raw, reader, records, quarantine)
-    fold_said(database, log, raw, survivors)
+    counts = load_statements(database, raw, reader, records, quarantine)
+    fold_statements(database, log, raw, survivors)
     database.execute(f"DROP TABLE {quoted(raw)}")
     return counts.total()
 
@@ -350,17 +349,17 @@ def declared_facts(kafka: KafkaConnection, frontier: Frontier, log: DeclaredLog)
         raise VerdictError(str(error.args[0]), hint=hint) from error
 
 
-def take_said(
+def load_statements(
     database: duckdb.DuckDBPyConnection,
     raw: str,
     reader: DeclaredReader,
     records: Iterable[Message],
     quarantine: Quarantine | None,
 ) -> Counter[int]:
-    """Write what some records say into a new table, one row for each key that one speaks of.
+    """Write the statements of records into a new table, one row each.
 
     Returns:
-        How many records there were, by partition.
+        The number of records of each partition.
 
     Raises CorruptRecordError: one cannot be read.
     """
@@ -386,7 +385,7 @@ def _rows_of(
     reader: DeclaredReader, message: Message, quarantine: Quarantine | None
 ) -> Iterator[tuple[Any, ...]]:
     part, off = message.partition() or 0, message.offset() or 0
-    for step, statement in enumerate(reader.said(message.key(), message.value())):
+    for step, statement in enumerate(reader.statements(message.key(), message.value())):
         if statement.kind == _FAULT:
             if quarantine is None:
                 raise CorruptRecordError(f"{place(reader.log.topic, part, off)}: {statement.why}")
@@ -408,10 +407,10 @@ def _rows_of(
         )
 
 
-def fold_said(
+def fold_statements(
     database: duckdb.DuckDBPyConnection, log: DeclaredLog, raw: str, survivors: str
 ) -> None:
-    """Fold what records say into a new table `survivors` (part, off, key, value)."""
+    """Fold statements into a new table `survivors` (part, off, key, value)."""
     by_lsn = log.order is Order.LSN
     torn = first_row(
         database,
@@ -424,8 +423,8 @@ def fold_said(
             "of its records is newer"
         )
     if by_lsn:
-        # A tombstone right behind the delete that it belongs to says nothing of its own; any
-        # other is placed by its offset, past all that has an lsn before it.
+        # A tombstone directly behind the delete that it belongs to adds nothing; any other is
+        # ordered by its offset, after every statement with an LSN before it.
         statements = f"""
             SELECT *, lag(kind) OVER (PARTITION BY name ORDER BY off, step) AS behind,
                 max(lsn) OVER (PARTITION BY name ORDER BY off, step) AS reached
@@ -469,8 +468,8 @@ def _reversed(order: str) -> str:
 def bundle_older(database: duckdb.DuckDBPyConnection, survivors: str, statements: str) -> None:
     """Bundle each survivor with the older records that it needs.
 
-    `survivors`: table of them; its columns `is_partial` and `name` go. `statements`: query of what
-    is said of the keys of those that are partial, by key and in order.
+    `survivors`: their table; its columns `is_partial` and `name` are dropped. `statements`: query
+    for the statements about the keys of partial ones, by key and in order.
     """
     table = quoted(survivors)
     if first_row(database, f"SELECT 1 FROM {table} WHERE is_partial LIMIT 1") is not None:
@@ -512,12 +511,12 @@ def _default(column: LoggedColumn) -> Any:  # noqa: ANN401
 
 
 def _lsn_if_any(document: Mapping[str, Any]) -> int | None:
-    """Return the position by which a delete and a create are known for one change of a key."""
+    """Return the LSN that a delete and a create of one key change share, None without one."""
     source = document.get("source")
     text = str(source.get("lsn")) if isinstance(source, dict) else ""
     digits = text.removeprefix("-")
-    is_one = digits.isascii() and digits.isdecimal() and len(digits) < 19  # noqa: PLR2004 - 64 bits
-    return int(text) if is_one else None
+    is_lsn = digits.isascii() and digits.isdecimal() and len(digits) < 19  # noqa: PLR2004 - 64 bits
+    return int(text) if is_lsn else None
 
 
 def _marker(marker: Any) -> bool:  # noqa: ANN401

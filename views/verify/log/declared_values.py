@@ -1,4 +1,4 @@
-"""Values of other programs' records to bare ones, by the verifier's own code."""
+"""Convert values of other programs' records to bare ones, by the verifier's own code."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _MOMENT0 = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017 - one spelli
 
 
 class Literal(str):
-    """A number of a JSON document, as its characters."""
+    """A number of a JSON document, as the characters that it had there."""
 
     __slots__ = ()
 
 
 def parse(raw: bytes) -> Any:  # noqa: ANN401
-    """Parse JSON; numbers stay their characters.
+    """Parse JSON; numbers stay characters.
 
-    Raises FaultError: a member is there twice, or a number is none; ValueError: it is no JSON.
+    Raises FaultError: a member is there twice, or a number is NaN or infinite; ValueError: it is no
+    JSON.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401
 
 
 Taker = Callable[[Any], Any]
-"""Returns the bare value of one that is not null; raises FaultError or ValueError."""
+"""Converts a value that is not null to its bare form; raises FaultError or ValueError."""
 
 
 def taker(kind: ColumnType, shape: ValueShape) -> Taker:

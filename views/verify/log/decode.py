@@ -1,7 +1,7 @@
-"""Values of surviving records to plain Python values, by our own code and fastavro.
+"""Decode surviving records to plain Python values, by our own code and fastavro.
 
-fastavro's own logical types fail on infinities, on years before 1 and past 9999, so the schema
-is read with every logical type taken off; what the bare integers and bytes mean is decided in
+fastavro's own logical types fail on infinities, on years before 1 and past 9999, so the schema is
+read without logical types; the bare integers and bytes are interpreted in
 `views.verify.log.tables` and `views.verify.values.canonical`, by our own code. Documents give the
 same bare values (`views.verify.log.documents`).
 """
@@ -30,7 +30,7 @@ from views.verify.records.read import place
 from views.verify.values.faults import FaultError, Quarantine
 
 _FRAME = struct.Struct(">BI")
-_GONE, _THERE = "d", frozenset("rcu")
+_DELETE, _WITH_ROW = "d", frozenset("rcu")
 
 Survivor = tuple[int, int, bytes]
 """Partition, offset, value."""
@@ -52,8 +52,8 @@ _MALFORMED = (
 class WriterSchema:
     """A schema under which values were written."""
 
-    columns: tuple[LoggedColumn, ...]  # what the schema says of each column of the row
-    defaults: dict[str, Any]  # what a record without the column holds instead, by the column's name
+    columns: tuple[LoggedColumn, ...]  # of the row
+    defaults: dict[str, Any]  # the values of columns that a record does not have, by column
     bare: Any  # fastavro's form of the schema, without logical types
 
 
@@ -63,7 +63,7 @@ def survivors_of(batch: pa.Table) -> list[Survivor]:
 
 
 class Decoder(ABC):
-    """Decodes the values of one topic; each column's values in a list.
+    """Decodes the values of one topic to a list for each column.
 
     `quarantine`: takes the records that cannot be read; None makes one an error.
     """
@@ -103,13 +103,13 @@ class Decoder(ABC):
             if row is None:
                 continue
             places.append((partition, offset))
-            for out, item in zip(columns, row, strict=True):
-                out.append(item)
+            for column, item in zip(columns, row, strict=True):
+                column.append(item)
         return places, columns
 
     @abstractmethod
     def _row(self, value: bytes) -> Sequence[Any] | None:
-        """Return the values of a row; None for an event that says that it is gone."""
+        """Return the values of a row; None for an event of a delete."""
 
     def _refuse(self, partition: int, offset: int, why: str, error: Exception) -> None:
         if self.quarantine is None:
@@ -121,9 +121,9 @@ class Decoder(ABC):
 
 
 class AvroDecoder(Decoder):
-    """Decodes Avro rows, and events that tell of rows.
+    """Decodes Avro rows, and events that contain rows.
 
-    `reader_id`: the schema whose columns are given. `quarantine`: takes the records that cannot be
+    `reader_id`: the schema that rows are read as. `quarantine`: takes the records that cannot be
     read; None makes one an error.
     """
 
@@ -166,7 +166,7 @@ class AvroDecoder(Decoder):
     ) -> tuple[str, tuple[LoggedColumn, ...], list[tuple[str | None, Any]]]:
         """Return a writer's schema, its columns, and where each column of the reader comes from.
 
-        Raises CorruptRecordError: it is none of ours, or does not fit the reader's.
+        Raises CorruptRecordError: it was not made by capture, or does not fit the reader's.
         """
         columns = self._writer(schema_id).columns
         return self._schemas.text(schema_id), columns, self._plan(schema_id)
@@ -200,7 +200,7 @@ class AvroDecoder(Decoder):
 
 
 class DocumentDecoder(Decoder):
-    """Decodes JSON documents: rows, and events that tell of rows.
+    """Decodes JSON documents: rows, and events that contain rows.
 
     `schema`: the value's schema, as the topic of the schemas has it. `quarantine`: takes the
     records that cannot be read; None makes one an error.
@@ -225,7 +225,7 @@ class DocumentDecoder(Decoder):
         ]
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel without the functions that read values: they are found again."""
+        """Pickle only the arguments: the functions that read values are looked up again."""
         return DocumentDecoder, (self._topic, self._schema, self._envelope, self.quarantine)
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
@@ -249,22 +249,22 @@ class DocumentDecoder(Decoder):
 
 
 def is_gone(op: object) -> bool:
-    """Tell whether an event says that its row is gone."""
-    if op == _GONE:
+    """Tell whether an operation is a delete."""
+    if op == _DELETE:
         return True
-    if op not in _THERE:
+    if op not in _WITH_ROW:
         raise FaultError(f"the event's operation is {op!r}")
     return False
 
 
 def parse_writer(text: str) -> WriterSchema:
-    """Read a value schema of the log.
+    """Parse a value schema of the log.
 
     Raises CorruptRecordError: capture did not make it.
     """
     logged = read_value_schema(text)
     raw = json.loads(text)
-    # In an envelope no column has a default but null, which every field of a row has there.
+    # In an envelope the only default is null, which every field of a row has there.
     rows = raw["fields"][0]["type"][1] if raw.get("envelope") == Envelope.NESTED.value else raw
     defaults = {
         field["column"]: _default(field["default"], field["type"])
@@ -276,7 +276,7 @@ def parse_writer(text: str) -> WriterSchema:
 
 
 def _default(value: Any, union: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a default as the reader would give it: Avro writes bytes as text of code points."""
+    """Return a default as the reader would decode it: Avro writes bytes as text of code points."""
     first = union[0] if isinstance(union, list) else union
     plain = first["type"] if isinstance(first, dict) else first
     if plain == "bytes" and isinstance(value, str):

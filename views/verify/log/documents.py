@@ -1,4 +1,4 @@
-"""Values of JSON documents to the bare values that Avro records hold, read strictly.
+"""Convert values of JSON documents, strictly, to the bare values that Avro records hold.
 
 By the table of forms in `changelog.contract.forms.document`, and by code of our own: a value in any
 other form than the one that capture writes is a fault of its record.
@@ -77,8 +77,8 @@ def _boolean(value: Any) -> Any:  # noqa: ANN401
 
 def _integer(bits: int) -> Reader:
     def read(value: Any) -> Any:  # noqa: ANN401
-        is_one = type(value) is int and -(1 << bits) <= value < 1 << bits
-        _demand(is_one, value, f"an integer of {bits + 1} bits")
+        is_integer = type(value) is int and -(1 << bits) <= value < 1 << bits
+        _demand(is_integer, value, f"an integer of {bits + 1} bits")
         return value
 
     return read
@@ -92,7 +92,7 @@ def _double(value: Any) -> Any:  # noqa: ANN401
 
 
 def _float(value: Any) -> Any:  # noqa: ANN401
-    # The shortest text of a float has nine digits at most, so that its double rounds to it again.
+    # The shortest text of a float has at most nine digits, so rounding its double gives it back.
     return _FLOAT.unpack(_FLOAT.pack(_double(value)))[0]
 
 

@@ -1,7 +1,7 @@
 """Columns that Debezium could not write: which they are, and the older records that have them.
 
-A survivor that lacks columns is given the older records that have them beside its own, in one
-value, each with the names of its columns: `DeclaredReader.row` takes these from it.
+A survivor that lacks columns is bundled in one value with the older records that have them, each
+with the names of its columns; `DeclaredReader.row` reads the bundle.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from uuid import UUID
 
 _LENGTH = struct.Struct(">I")
 BUNDLE = b"\xff"
-"""What several records in one value begin with: neither Avro's frame nor JSON does."""
+"""The first byte of a bundle of records: neither Avro's frame nor JSON begins with it."""
 HELD = b""
-"""Stands in a bundle for the row of the key that is held already, which has the columns."""
+"""Stands in a bundle for the stored row of the key, which has the columns."""
 
 
 class StandIn:
@@ -31,7 +31,7 @@ class StandIn:
     """
 
     def __init__(self, text: str) -> None:
-        """Make the forms of a text."""
+        """Compute the forms of a text."""
         raw = text.encode()
         uuid = str(UUID(bytes=md5(raw, usedforsecurity=False).digest(), version=3))
         as_map = json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))
@@ -43,7 +43,7 @@ class StandIn:
         self._map = {text: text}
 
     def is_it(self, value: Any) -> bool:  # noqa: ANN401
-        """Tell whether a value is the stand-in."""
+        """Tell whether a value is the placeholder."""
         if isinstance(value, (str, bytes)):
             return len(value) in self._lengths and value in self._scalars
         if isinstance(value, list):
@@ -54,7 +54,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class KeyStatement:
-    """Statement of a record about a key: `value` if there is a row, and columns that it lacks."""
+    """A record's statement about a key: `value` if there is a row, and the columns it lacks."""
 
     place: tuple[int, int]
     value: bytes | None
@@ -67,14 +67,14 @@ class KeyStatement:
 class KeyRow:
     """A row of one key."""
 
-    newest: KeyStatement  # the last statement of it
-    older: dict[str, bytes]  # by column that it lacks, the older record that has it
-    # the position of the change that gave the row its key, where the first record of the key lacks
-    # columns too
+    newest: KeyStatement  # its last statement
+    older: dict[str, bytes]  # for each column that this lacks, the older record that has it
+    # LSN of the key change that gave the row its key, if the first record of the key lacks columns
+    # too
     came: int | None
 
     def holder(self, column: str, departed: Mapping[int, KeyRow]) -> bytes | None:
-        """Return the record that has a column; from key to key where need be."""
+        """Return the record that has a column, following key changes to earlier keys."""
         row, passed = self, set[int]()
         while column in row.newest.lacks and column not in row.older:
             if row.came is None or row.came in passed or row.came not in departed:
@@ -127,7 +127,7 @@ def unbundled(value: bytes) -> tuple[bytes, list[tuple[list[str], bytes]]]:
 
 
 def bundles(statements: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[int, int, bytes]]:
-    """Return for each key its last record's place and bundle, of statements by key, in order."""
+    """Yield each key's last place and bundle, from statements sorted by key and order."""
     departed: dict[int, KeyRow] = {}
     last: list[KeyRow] = []
     for _, of_key in groupby(statements, itemgetter(0)):
@@ -144,6 +144,6 @@ def bundles(statements: Iterable[tuple[str, KeyStatement]]) -> Iterator[tuple[in
         if row.came is None:
             yield *row.newest.place, row.bundle(departed)
         else:
-            last.append(row)  # the key that it came from may stand further back
+            last.append(row)  # the statements of its earlier key may come later
     for row in last:
         yield *row.newest.place, row.bundle(departed)

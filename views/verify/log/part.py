@@ -1,8 +1,8 @@
 """A task of a verification: reads whole partitions of a topic, writes a file of rows and a receipt.
 
 It reads, folds and decodes by the same code as a verification in one process, with one thread and
-bounded memory; imported where the task runs. Each attempt writes a file of its own name, and only
-the receipt that comes back says which one counts.
+bounded memory; this module is imported where the task runs. Each attempt writes a file with a new
+name, and the receipt that comes back says which one counts.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from views.verify.records.topic import (
 )
 
 _HELD_BYTES = 32 << 20
-"""Of records before they go to their buckets."""
+"""Records in memory before they are put into their buckets."""
 _KEPT_BYTES = 64 << 20
-"""Of buckets, before they go on in files."""
+"""Buckets in memory; the rest is written to files."""
 _DUCKDB_MEMORY = "256MB"
 _GROUP_BYTES, _GROUP_ROWS = 16 << 20, 120_000
-"""From so much on tables are a row group, which is worth a thread of its reader."""
+"""Size of a row group, enough to be worth a thread of its reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartJob:
-    """Facts about a topic that tasks need."""
+    """The facts about a topic that its tasks need."""
 
-    run: str  # of which verification
+    run: str  # id of the verification
     kafka: KafkaConnection  # the brokers; its options name no file
-    frontier: Frontier  # says what belongs to the cut
-    topic: str  # what is read
-    key_id: int | None  # the schema id that every key bears, None where that is not known
+    frontier: Frontier  # the end of the read
+    topic: str  # its name
+    key_id: int | None  # the schema id of every key, None if that is not known
     rules: SurvivorRules  # which records count
-    state: TableState  # says how the rows look
+    state: TableState  # the form of the rows
     decoder: bytes  # decodes them, pickled
-    place: SharedFolder  # where the file goes
+    place: SharedFolder  # the folder for the file
 
     def do(self, part: TopicPart) -> str:
         """Return the receipt of a part as text, or the error that ended it."""
@@ -116,8 +116,8 @@ class PartJob:
 def write_rows(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
     """Write tables into a Parquet file; returns the number of rows.
 
-    Columns go by their place, whatever a table calls its own. There are no statistics: those of
-    floats know no NaN, so that a filter would pass over it.
+    Columns are named by their numbers. No statistics are written: those of floats leave out NaN, so
+    that a filter would skip it.
     """
     rows, names = 0, [column_name(number) for number in range(len(schema))]
     numbered = schema.empty_table().rename_columns(names).schema
@@ -135,6 +135,6 @@ def column_name(number: int) -> str:
 
 
 def _local_folder() -> str | None:
-    """Return the first folder that Spark gives its tasks for their files, None for the system's."""
+    """Return the first of Spark's local folders, None for the system's temporary one."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return first if first and Path(first).is_dir() else None

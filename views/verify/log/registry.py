@@ -1,4 +1,4 @@
-"""Schemas of the registry, by a small client of our own."""
+"""Read schemas from the registry, by a small client of the verifier's own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class WriterSchemas:
         return client
 
 
-# Of the verifier alone: what it verifies has a stripper of its own (`changelog.avro.bodies`).
+# For the verifier alone: the code that it verifies strips schemas in `changelog.avro.bodies`.
 _KEPT = {"type", "name", "namespace", "fields", "items", "values", "symbols", "size"}
 _TYPES = {"type", "fields", "items", "values"}
 

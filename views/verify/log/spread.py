@@ -1,9 +1,10 @@
-"""States of tables whose topics tasks have read, each some whole partitions, wherever they run.
+"""States of tables whose topics are read by tasks, each of which takes whole partitions.
 
-A key lies in one partition as long as its topic never grew, so that what tasks fold is folded. What
-they say is looked at here: each offset of each partition was read by one task that counts, each
-key lies where its hash says, files are those of the receipts. What the topic is, is asked here,
-before and after. A task does it all by `views.verify.log.part`, and what runs it is not trusted.
+A key is in one partition as long as its topic never grew, so the results of the tasks need no
+further fold. They are checked here: each offset of each partition was read by exactly one counted
+task, each key is in the partition of its hash, and the files are those of the receipts. The state
+of the topic is checked here too, before and after. A task runs `views.verify.log.part`; the engine
+that runs it is not trusted.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ from views.verify.values.types import literal, quoted
 
 log = logging.getLogger("changelog.views")
 
+# Between two looks at which files of tasks are there, for the progress.
 _LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Where topics are read by tasks."""
+    """How topics are read by tasks."""
 
     launcher: Launcher  # runs the tasks
     width: int  # how many of them run at once
@@ -78,12 +80,12 @@ class SpreadTables:
         declared: Collection[TableName],
         tell: Tell,
     ) -> None:
-        """Read nothing yet.
+        """Store the arguments; reads nothing.
 
-        `frontier`: at which states are wanted. `folder`: of this machine, where the files of rows
-        stay as long as the database. `pins`: by topic the versions to read by; one without is read
-        here. `quarantines`: leave out the rows whose records cannot be read, and count these.
-        `declared`: the tables that are logs of other programs, which are read here.
+        `frontier`: of the states. `folder`: on this machine, for the files of rows, which stay as
+        long as the database. `pins`: by topic the versions to read by; a topic without one is read
+        in this process. `quarantines`: leave out the rows whose records cannot be read, and count
+        these. `declared`: the logs of other programs, which are read in this process.
         """
         self._database, self._spread, self._frontier = database, spread, frontier
         self._folder, self._pins, self._quarantines = folder, pins, quarantines
@@ -95,7 +97,7 @@ class SpreadTables:
         """Return the state of a table, or None if this process has to read it.
 
         Raises:
-            LogError: the topic is not what the frontier says, or what ran the tasks is not sound.
+            LogError: the topic is not what the frontier says, or the tasks' results are not whole.
             CorruptRecordError: a record breaks the contract.
             SinkError: the shared folder cannot be written or read.
         """
@@ -175,14 +177,14 @@ class SpreadTables:
         )
 
     def _launched(self, job: PartJob, parts: Sequence[TopicPart]) -> list[str]:
-        """Have tasks do the parts; tell how far they are by the files that are there."""
+        """Run a task for each part; reports progress by the files that are there."""
         offsets, partitions = (sum(map(of, parts)) for of in (_offsets, _partitions))
         pace = Pace(self._tell, f'topic "{job.topic}":', offsets, "offsets by tasks")
         seen: set[int] = set()
         with ThreadPoolExecutor(1, "verify-launch") as pool:
             running = pool.submit(lambda: list(self._spread.launcher(job.do, parts)))
             while not wait([running], _LOOK_S).done:
-                with suppress(SinkError):  # which ends the tasks, if it stays
+                with suppress(SinkError):  # if it persists, the tasks fail by it
                     new = _numbers(job.place.names()) - seen
                     seen |= new
                     done = sum(_partitions(parts[number]) for number in seen)
@@ -195,7 +197,7 @@ class SpreadTables:
     def _require_contract(
         self, frontier: Frontier, topic: str, pin: SchemaPin, receipts: Sequence[Receipt]
     ) -> None:
-        """Require of the whole topic what a frontier and its capture promise."""
+        """Require that the whole topic keeps the contract of a frontier."""
         findings = findings_of(frontier, topic, pin.key, None)
         for receipt in receipts:
             findings.later = min(findings.later, receipt.later or LAST)
@@ -227,7 +229,7 @@ def _partitions(part: TopicPart) -> int:
 
 
 def _numbers(names: Sequence[str]) -> set[int]:
-    """Return the parts of which there is a file."""
+    """Return the numbers of the parts that have a file."""
     return {int(name.partition("-")[0]) for name in names}
 
 
@@ -248,17 +250,17 @@ def _fetched(topic: str, place: SharedFolder, folder: Path, receipt: Receipt) ->
     return file
 
 
-# An engine is trusted with nothing but to call what it is given. It may do so twice, or forget a
-# piece, or lose what came of it: who has given the work looks whether each piece was done once.
+# An engine is trusted only to call the given function. It may do so twice, forget a part or lose a
+# result: the caller checks that each part was done exactly once.
 Given = TypeVar("Given")
 
 
 class Launcher(Protocol):
-    """Runs work; `views.verify.processes.pool.in_threads` does so here."""
+    """Runs a function in tasks; `views.verify.processes.pool.in_threads` is one without an engine."""
 
     def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
-        """Run the work on each argument; yield the results in any order.
+        """Call `work` with each item; yields the results in any order.
 
-        The work and all that is given can be pickled; what comes of it is a short text.
+        The function and the items can be pickled; each result is a short text.
         """
         ...

@@ -1,4 +1,4 @@
-"""The states of tables at a frontier, derived here from the log alone."""
+"""The states of tables at a frontier, derived from the log alone."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from views.verify.values.types import quoted
 class Folded:
     """A table's survivors, not yet folded or decoded."""
 
-    table: TableName  # which
-    topic: str  # where its records lie
+    table: TableName  # its name
+    topic: str  # of its records
     records: int  # how many were read
     survivors: Survivors  # the last records of its keys
     decoder: Decoder | None  # decodes them; None when the log has never had a value of the table
-    schema: LoggedSchema | None  # that they are read as, None likewise
+    schema: LoggedSchema | None  # that they are read as; None in the same case
     # takes the records that cannot be read, None where one is an error
     quarantine: Quarantine | None = None
-    raw: str | None = None  # name of the DuckDB table of all records, where they are kept
-    # name of the one that says where each row was written; None of rows with a key
+    raw: str | None = None  # name of the DuckDB table of all records, if they are kept
+    # name of the table with the position of each row; None if the table has a key
     places: str | None = None
 
 
@@ -60,9 +60,9 @@ class Taken:
     state: TableState  # the state
     records: int  # how many were read for it
     left_out: int = 0  # how many of them could not be read
-    note: str = ""  # how it was come by, where there is something to say
+    note: str = ""  # for the report, about how it was obtained
     # the frontier that it goes on from, and the LSN at which the topic was last read from its
-    # start; None where it was read from there now
+    # start; None if it was read from its start now
     since: Mapping[str, str] | None = None
 
 
@@ -84,14 +84,14 @@ class FrontierTables:
         tell: Tell = quiet,
         schemas: WriterSchemas | None = None,
     ) -> None:
-        """Read nothing yet.
+        """Store the arguments; reads nothing.
 
-        `frontier`: at which states are wanted. `pins`: by topic the versions to read by; of others
-        the newest that a record bears. `quarantines`: leave out the rows whose records cannot be
-        read, and count these. `keeps_records`: keep all records in the database, also those that
-        are superseded. `declared`: the tables that are logs of other programs. `work_directory`:
-        where files are made, None for the system's place. `schemas`: those that were read before;
-        None to begin without any.
+        `frontier`: of the states. `pins`: by topic the versions to read by; without one, the newest
+        version in a record. `quarantines`: leave out the rows whose records cannot be read, and
+        count these. `keeps_records`: keep all records in the database, superseded ones too.
+        `declared`: the tables that are logs of other programs. `work_directory`: the folder for
+        files, None for the system's temporary one. `schemas`: a cache of schemas; None for a new
+        one.
         """
         self._declared = declared or {}
         self._tell = tell
@@ -111,9 +111,9 @@ class FrontierTables:
     ) -> Folded:
         """Read a table's records, to be folded when their survivors are asked for.
 
-        `before`: only transactions whose commit LSN is before it; None for all. `behind`: only what
-        came after another frontier of the same log, and then the survivors tell which keys were
-        deleted, too; None for all.
+        `before`: only transactions whose commit LSN is before it; None for all. `behind`: only the
+        records after another frontier of the same log, in which case the survivors include the
+        tombstones of deleted keys; None for all.
 
         Raises:
             ViewError: the table is not captured.
@@ -143,7 +143,7 @@ class FrontierTables:
             tell=self._tell,
         )
         since = frontier.since.get(topic)
-        if behind is not None:  # what is older was sent again
+        if behind is not None:  # older records are resends
             since = Position(behind.epoch, behind.lsn, 0)
         rules = SurvivorRules(
             epoch=frontier.epoch,
@@ -222,11 +222,11 @@ class FrontierTables:
         newest: int | None,
         quarantine: Quarantine | None,
     ) -> tuple[Decoder, LoggedSchema] | None:
-        """Return the decoder of a topic of ours, and the schema that its rows are read as.
+        """Return the decoder of a captured topic and the schema that its rows are read as, or None.
 
-        `newest`: schema id of its newest value, for a topic without a pin; None where there is
-        none, and then neither is there a reader. `quarantine`: takes the records that cannot be
-        read; None makes one an error.
+        `newest`: schema id of its newest value, for a topic without a pin; None if it has no value,
+        and then it has no decoder. `quarantine`: takes the records that cannot be read; None makes
+        one an error.
         """
         frontier = self._frontier.of(topic)
         form, pin = frontier.scope_of(topic).form, self._pins.get(topic)
@@ -265,7 +265,7 @@ class FrontierTables:
     def load(self, folded: Folded, *, keyed: bool = False) -> TableState:
         """Decode a table's survivors into a typed table, under the name that views use.
 
-        `keyed`: whether the table gets the bytes of each row's key, too, where rows are read by
+        `keyed`: whether the table also gets the bytes of each row's key, if rows are read by
         column.
 
         Raises LogError: the columns of the table are not known, since its topic has no row;

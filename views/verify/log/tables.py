@@ -1,10 +1,9 @@
 """Typed DuckDB tables of the states: survivors decoded, column by column, into Arrow.
 
-A value that has no exact place in its column (NaN in a numeric(p, s), an array of several
-dimensions) is kept as its text beside the column. Queries see a column with such values through
-an expression that fails on them and names the row's place: what DuckDB does not compute does not
-fail, and what it does compute is never a null instead. So the columns that count are those that
-the view reads, as DuckDB's own planner finds them.
+A value that its column's type cannot hold (NaN in a numeric(p, s), an array of several dimensions)
+is kept as text in a second column. Queries see a column with such values through an expression that
+fails on them and names the record's place, never as a null. DuckDB evaluates it only for the
+columns that a view reads, so a value in another column fails nothing.
 """
 
 from __future__ import annotations
@@ -42,33 +41,33 @@ from views.verify.values.names import folded, reading_name
 from views.verify.values.types import arrow_type, duckdb_type, literal, logged_type, quoted
 
 MANY_ROWS = 500_000
-"""From so many records on helpers decode."""
+"""From so many records on, helper processes decode."""
 _DECIMAL_BYTES = 16
 _NO_DECIMAL = bytes(_DECIMAL_BYTES)
 PARTITION_COLUMN = "__partition"
 OFFSET_COLUMN = "__offset"
 KEY_COLUMN = "__key"
 _ESCAPE = "__escape_"
-"""Before the number of a column: the column that holds the texts of its values without a place."""
+"""Name of a column, before its number, with the texts of values that a column's type cannot hold."""
 _SHOWN = 5
 INEXACT = "which has no exact form in its type"
-"""In an error of DuckDB's about a value without an exact place in its column."""
+"""Marks DuckDB's error about a value that its column's type cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
     """A table's state in DuckDB."""
 
-    table: TableName  # which
-    topic: str  # where its records lie
-    base: str  # name of the relation in DuckDB; it has partition and offset of rows, too
+    table: TableName  # its name
+    topic: str  # of its records
+    base: str  # name of the relation in DuckDB; it also has partition and offset of rows
     columns: tuple[LoggedColumn, ...]  # the captured columns
     key: tuple[str, ...]  # names of the primary key's columns
-    # names of the columns that hold a value without an exact place; null in `base`
+    # names of the columns with a value that their type cannot hold; null in `base`
     inexact: frozenset[str] = frozenset()
-    # whether `base` has the bytes of each row's key, too: of rows read by column only
+    # whether `base` also has the bytes of each row's key; only if rows are read by column
     is_keyed: bool = False
-    # columns that queries see in another form, and in which: `null` or `text`
+    # columns that queries see in another form: `null` or `text`
     choices: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -104,9 +103,9 @@ class TableState:
         return name
 
     def require_exact(self, database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
-        """Require that each value of some columns has its exact place.
+        """Require that some columns have no value that their type cannot hold.
 
-        Raises LogError: one has not; names the row's place.
+        Raises LogError: one has; names the record's place.
         """
         with exact_values():
             for number, column in enumerate(self.columns):
@@ -115,7 +114,7 @@ class TableState:
                     database.execute(query).fetchall()
 
     def stored(self, column: str) -> list[str]:
-        """Return the columns of `base` that hold a column."""
+        """Return the columns of `base` that store a column."""
         number = [column.column for column in self.columns].index(column)
         has_escape = self.columns[number].type.has_escape
         return [column, f"{_ESCAPE}{number}"] if has_escape else [column]
@@ -135,10 +134,10 @@ class TableState:
 
 
 def _other_form(column: LoggedColumn, escape: str, *, as_text: bool) -> str:
-    """Return the SQL of a column whose values queries see as texts, or null where they have none.
+    """Return the SQL of a column that queries see as text, or with nulls for infinite values.
 
-    DuckDB writes years before 1 as PostgreSQL does, but for the brackets, and a moment without its
-    zone.
+    DuckDB writes years before 1 with brackets round BC, and timestamps without their zone; the
+    result is PostgreSQL's text.
     """
     value, kind = quoted(column.column), column.type.kind
     if column.type.has_escape:
@@ -178,7 +177,7 @@ def load_state(
     *,
     is_large: bool = False,
 ) -> TableState:
-    """Decode the survivors into the table `state.base`; return the state as it was found.
+    """Decode the survivors into the table `state.base`; return the state with its inexact columns.
 
     Raises CorruptRecordError: a record does not decode.
     """
@@ -196,8 +195,8 @@ def decoded_tables(
 ) -> Iterator[pa.Table]:
     """Decode survivors in this process; see `load_state`.
 
-    `state`: says how the table looks. `survivors`: the last records of its keys. `threads`: of
-    those that can be read by column; None for one a core.
+    `state`: the form of the table. `survivors`: the last records of its keys. `threads`: for rows
+    that can be read by column; None for one per core.
     """
     if isinstance(decoder, AvroDecoder) and is_by_column(decoder):
         reader = ColumnReader(decoder, partial(_default_column, state))
@@ -243,7 +242,7 @@ def _keyed(state: TableState, rows: pa.Table, batch: pa.Table) -> pa.Table:
 
 @lru_cache(maxsize=1)
 def _unpickled(raw: bytes) -> Decoder:
-    """Keep a decoder from job to job, with the schemas that it has asked for."""
+    """Unpickle a decoder once for all jobs, so that it asks for each schema once."""
     decoder: Decoder = pickle.loads(raw)  # noqa: S301 - of our own parent
     return decoder
 
@@ -258,7 +257,7 @@ def _decoded(state: TableState, decoder: Decoder, batch: Sequence[Survivor]) -> 
 
 
 def _column(column: LoggedColumn, values: list[Any]) -> ByColumn:
-    """Return bare values as a column, and the texts of values without an exact place."""
+    """Return bare values as a column, and the texts of values that its type cannot hold."""
     if not column.type.has_escape:
         return to_arrow(column.type, values), None
     exact = [None if isinstance(value, str) else value for value in values]
@@ -284,7 +283,7 @@ def _table(
 def _by_column(
     state: TableState, reader: ColumnReader, decoder: Decoder, batch: pa.Table
 ) -> list[pa.Table]:
-    """Read some survivors by column; a sample, and whatever does not go so, by the rule."""
+    """Read survivors by column; row by row if that is not possible, and a sample both ways."""
     by_schema = reader.read(batch)
     if by_schema is None:
         return [_keyed(state, _decoded(state, decoder, survivors_of(batch)), batch)]
@@ -294,13 +293,13 @@ def _by_column(
         tables.append(_keyed(state, read, rows))
         sample = pa.array(np.flatnonzero(rows["off"].to_numpy() % SAMPLED == 0))
         if len(sample):
-            rule = _decoded(state, decoder, survivors_of(rows.take(sample)))
-            require_alike(state.topic, read.take(sample), rule)
+            reference = _decoded(state, decoder, survivors_of(rows.take(sample)))
+            require_alike(state.topic, read.take(sample), reference)
     return tables
 
 
 def create_base(database: duckdb.DuckDBPyConnection, state: TableState) -> None:
-    """Make the empty table of a state."""
+    """Create the empty table of a state."""
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in base_columns(state))
     database.execute(f"CREATE OR REPLACE TABLE {quoted(state.base)} ({columns})")
 
@@ -319,7 +318,7 @@ def base_columns(state: TableState) -> list[tuple[str, str]]:
 def create_view(
     database: duckdb.DuckDBPyConnection, state: TableState, *, with_places: bool = False
 ) -> None:
-    """Make a view of the state, under the name that a view's query has for it."""
+    """Create a view of the state, under the name that queries use for the table."""
     names = state.selected()
     if with_places:
         names += f", {PARTITION_COLUMN}, {OFFSET_COLUMN}"
@@ -328,7 +327,7 @@ def create_view(
 
 
 def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> frozenset[str]:
-    """Return the columns that hold a value without an exact place."""
+    """Return the columns with a value that their type cannot hold."""
     suspects = {n: c.column for n, c in enumerate(state.columns) if c.type.has_escape}
     if not suspects:
         return frozenset()
@@ -342,7 +341,7 @@ def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> f
 def infinite(
     database: duckdb.DuckDBPyConnection, state: TableState, read: Collection[str]
 ) -> Iterator[str]:
-    """Say of each column that holds infinite dates or moments how many, which, and what to do.
+    """Yield a note for each column with infinite dates or timestamps: how many, where, what to do.
 
     `read`: the columns to look at, by their folded names.
     """
@@ -373,7 +372,7 @@ def to_arrow(kind: ColumnType, values: list[Any]) -> pa.Array:
     if kind.kind is Kind.DECIMAL:
         return _decimal_arrow(kind, values)
     if kind.kind is Kind.DATE:
-        # DuckDB's own infinities are the ends but one of the range; -2^31 would end it.
+        # DuckDB's `-infinity` is one above the lowest number, which it does not accept.
         return _within(values, -(2**31), pa.int32()).view(pa.date32())
     if kind.kind in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
         return _within(values, -(2**63), pa.int64()).view(pa.timestamp("us"))

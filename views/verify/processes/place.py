@@ -1,6 +1,6 @@
-"""A folder that several machines share: files are put there and fetched, each by a digest.
+"""A folder that several machines share: files are put there and fetched, each with its digest.
 
-A local path, or a URI of a storage, which takes its credentials from the environment.
+It is a local path, or a URI of an object store, with credentials from the environment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Work at once: in threads, and by helper processes where it is Python's.
+"""Work in parallel: in threads, and in helper processes for code in Python.
 
-Threads suit what lets others run: DuckDB, Arrow, our own C. Python's decoding does not, so that the
-survivors of a large topic which have to be read one by one are decoded by processes of their own.
-What they give is put together here, and compared in one place as before.
+Threads suit code that releases Python's lock: DuckDB, Arrow, our own C. Decoding in Python does
+not, so the survivors of a large topic that have to be decoded row by row go to helper processes.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from changelog.runtime.process.child import Child
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
-_MOST = 8
+_MOST_HELPERS = 8
 
 
 def helpers() -> int:
     """Return the number of helpers that suits this machine's cores."""
-    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(_MOST, ours or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(_MOST_HELPERS, cores or 1)
 
 
 def in_threads(
     work: Callable[[Given], Made], arguments: Iterable[Given], threads: int | None = None
 ) -> Iterator[Made]:
-    """Apply the work to each argument in threads, one a core without a number of them.
+    """Call `work` with each argument in threads; without a number of them, one per core.
 
-    Yields the results in order; an error of one ends all: nothing of what comes behind it is
-    returned. Arguments are taken as threads get free.
+    Yields the results in order; the first error ends the iteration. Arguments are taken as threads
+    become free.
     """
     count = threads or helpers()
     with ThreadPoolExecutor(count, "verify") as pool:
@@ -69,7 +68,7 @@ class Crew:
             self._free.put(child)
 
     def ask(self, job: tuple[Callable[..., Any], *tuple[object, ...]]) -> Any:  # noqa: ANN401 - the job's
-        """Have a helper call a function with its arguments; raises its error, or of its death."""
+        """Let a helper call a function with its arguments; raises its error, or that it has died."""
         child = self._free.get()
         try:
             child.send(job)

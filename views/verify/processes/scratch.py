@@ -17,10 +17,10 @@ from changelog.runtime.closed_database import closed_database
 from views.verify.values.types import quoted
 
 MEMORY_LIMIT = "500MB"
-"""Of DuckDB: with all else the verifier stays below a gigabyte."""
-_TOGETHER_BYTES = 32 << 20
+"""DuckDB's; with it the whole verifier stays below a gigabyte."""
+_INSERT_BYTES = 32 << 20
 _INEXACT_OPTIMIZER = "top_n_window_elimination"
-"""Makes `arg_max` of a struct of `row_number() = 1`, in which DuckDB 2.0 takes -0.0 for 0.0."""
+"""Turns `row_number() = 1` into `arg_max` of a struct, in which DuckDB 2.0 takes -0.0 for 0.0."""
 
 
 def first_row(
@@ -28,16 +28,16 @@ def first_row(
 ) -> tuple[Any, ...] | None:
     """Return the first row of a short result.
 
-    All of it is fetched: a result that is not, as after `fetchone`, blocks its connection.
+    All rows are fetched: a result that is not, as after `fetchone`, blocks its connection.
     """
     rows = database.execute(sql, list(parameters)).fetchall()
     return rows[0] if rows else None
 
 
 def answers(database: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether a database can be used: after an error inside DuckDB nobody can.
+    """Tell whether a database can still be used: an internal error of DuckDB ends it.
 
-    Another thread may be using the connection meanwhile.
+    It does not disturb another thread that is using the connection.
     """
     try:
         with closing(database.cursor()) as cursor:
@@ -56,8 +56,8 @@ def row_count(database: duckdb.DuckDBPyConnection, table: str) -> int:
 def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> int:
     """Write batches into a table; columns go by name, and one left out is null.
 
-    A thread of its own writes some batches while the next are made: DuckDB works without Python's
-    lock. They are committed as they come: a transaction holds what it wrote a second time.
+    A thread writes batches while the next ones are made: DuckDB works without Python's lock. They
+    are committed as they come: an open transaction would keep a second copy of its rows.
 
     Returns:
         The number of rows.
@@ -65,7 +65,7 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
     count = 0
     with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
-        for some in together(batches, _TOGETHER_BYTES):
+        for some in together(batches, _INSERT_BYTES):
             if pending is not None:
                 pending.result()
             pending = pool.submit(insert, writer, table, some)
@@ -106,7 +106,7 @@ def table_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Tab
 
 
 def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema) -> None:
-    """Make an empty table of a schema, in place of one that is there."""
+    """Create an empty table of a schema, or replace the one that is there."""
     database.register("batch", schema.empty_table())
     database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM batch")
     database.unregister("batch")
@@ -118,8 +118,8 @@ def scratch(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database that spills to `work_directory` beyond its memory limit.
 
-    None is the system's place. A database on disk would compress what is read once or twice.
-    Files are read and written below `folders` alone.
+    None is the system's temporary folder. A database on disk would spend time on compressing rows
+    that are read once or twice. Files can be read and written below `folders` only.
     """
     with tempfile.TemporaryDirectory(
         prefix="changelog-verify-", dir=work_directory, ignore_cleanup_errors=True

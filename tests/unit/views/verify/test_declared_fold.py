@@ -10,7 +10,7 @@ import pytest
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.forms.declared import DeclaredLog, Order, ValueShape
 from changelog.contract.rows.relation import TableName
-from views.verify.log.declared import _SCHEMA, fold_said
+from views.verify.log.declared import _SCHEMA, fold_statements
 from views.verify.processes.scratch import fill, table_of_rows
 
 COLUMNS = "part INTEGER, off BIGINT, step INTEGER, lsn BIGINT, kind VARCHAR, name VARCHAR, key BLOB, value BLOB, lacks VARCHAR[], begins BOOLEAN"  # noqa: E501
@@ -32,7 +32,7 @@ def folded(order: Order, *said: tuple[int, int, int | None, str, str]) -> set[tu
             for p, o, lsn, kind, name in said
         ]
         fill(database, "raw", [table_of_rows(rows, _SCHEMA)])
-        fold_said(database, log, "raw", "left")
+        fold_statements(database, log, "raw", "left")
         found = database.execute('SELECT key, off FROM "left"').fetchall()
         return {(key.decode(), off) for key, off in found}
 

@@ -391,7 +391,7 @@ def test_a_folder_that_cannot_be_looked_at_ends_no_proved_run(log, monkeypatch, 
     [("s3://bucket/views", "no folder of this machine"), ("/my/views[1]", "a sign of a pattern")],
 )
 def test_a_place_that_cannot_keep_is_told(warehouse, why) -> None:
-    assert why in keeping._never(warehouse)
+    assert why in keeping._why_not_in(warehouse)
 
 
 def test_a_folder_that_cannot_be_made_is_told(log, monkeypatch) -> None:

@@ -43,7 +43,7 @@ def test_a_log_that_went_on_is_the_same():
         ({"starts": (2, 0), "begins": (2, 0)}, "begins at offset 2, and did at 0"),
         ({"begins": (0, 12)}, "partition 1 begins at offset 9, and did at 0"),
         ({"epochs": (3, 5)}, "partition 1 has got another leader"),
-        ({"epochs": (-1, 4)}, "nobody knows who leads partition 0"),
+        ({"epochs": (-1, 4)}, "the leader of partition 0 is not known"),
     ],
 )
 def test_a_log_that_is_not_what_it_was_is_refused(changed, why):
