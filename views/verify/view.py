@@ -1,8 +1,8 @@
-"""Verify what a sink serves for a view against the log, at the frontier it was built from.
+"""Verify the rows that a sink serves for a view against the log, at the view's frontier.
 
-The states are folded again from the records, the view's query is evaluated by DuckDB, and every
-row is compared. Nothing of replay is used: a common function would make a common error
-invisible. A view in Python cannot be recomputed here; its inputs can, and the report says so.
+The states are folded again from the records, DuckDB evaluates the view's query, and every row is
+compared. Nothing of replay is used: a common function would make a common error invisible. A view
+in Python cannot be recomputed here; its inputs can, and the report says so.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SentRows:
     """Rows of some keys that are about to be sent to the sinks of a view."""
 
     rows: pa.Table  # the view's columns
-    # the key's columns: all keys of which something is said, also those without a row
+    # the key's columns: all keys that the delta touches, deleted ones too
     keys: pa.Table
 
 
@@ -81,22 +81,21 @@ class VerifyRequest:
     key: tuple[str, ...]  # its key's columns
     # names of its columns and Spark's simple names of their types
     schema: tuple[tuple[str, str], ...]
-    address: Address | None  # where the generation is served; None for what is sent
-    sent: SentRows | None = (
-        None  # rows of some keys, to verify these alone before any sink has them
-    )
-    # `full`; `changed` for the same from what is kept of earlier proofs, where there is such;
-    # `sample` for a part of the keys and the counts
+    address: Address | None  # of the served generation; None to verify `sent`
+    # rows of some keys, to verify only these, before any sink has them
+    sent: SentRows | None = None
+    # `full`; `changed` for the same, going on from stored states of earlier proofs if there are
+    # any; `sample` for a part of the keys and the counts
     mode: Mode = "full"
     sample_share: float = 0.05  # the part that `sample` compares
-    # of a view in Python, where the states that it was given can be read
+    # of a view in Python, the places of the states that it was given
     states: Mapping[TableName, Address] = field(default_factory=dict)
-    # of a view in Python, the columns that it was given of a table, where not all
+    # of a view in Python, the columns that it was given of a table, if not all
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    work_directory: Path | None = None  # where scratch space is made, None for the system's place
+    work_directory: Path | None = None  # for scratch files, None for the system's temporary folder
     memory_limit: str = MEMORY_LIMIT  # DuckDB's, in its own notation
     max_differences: int = 20  # how many mismatched rows the report shows
-    # how many rows a sink may say that it goes without; of more it is none
+    # how many rows a sink may report as left out; if it reports more, none is accepted
     left_out_at_most: int = 0
 
     @property
@@ -108,13 +107,13 @@ class VerifyRequest:
 def verify_view(
     request: VerifyRequest, evidence: Evidence | ResidentStates | None = None
 ) -> VerifyReport:
-    """Compare what is served with what the log says.
+    """Compare the served rows with the rows that follow from the log.
 
-    `evidence`: of the same frontier, to share what was read, or the states of a follower; None
-    reads for this request alone.
+    `evidence`: of the same frontier, to share states with other requests, or the states of a
+    follower; None reads for this request alone.
 
     Raises ChangelogError: the log, the registry or the sink cannot be read, or breaks its contract.
-    A mismatch is no error: it is in the report.
+    A mismatch is not an error: it is in the report.
     """
     if not 0.0 < request.sample_share <= 1.0:
         raise ConfigurationError(f"a sample's share lies in (0, 1], not {request.sample_share}")
@@ -263,15 +262,15 @@ class _Verification:
         )
 
     def unverified(self, why: str) -> VerifyReport:
-        """Say that there is no verdict, and why."""
+        """Return the report without a verdict, with the reason."""
         return self._report(
             verified=None, rows_expected=0, mismatches=0, differences=[], notes=[why], ranges=[]
         )
 
     def infinities(self, why: str) -> str:
-        """Say which rows hold infinite dates and moments, where these are why there is no verdict.
+        """Return which rows have infinite dates or timestamps, if these are why it is not verified.
 
-        Of the columns that the view reads: which of them the query came by is not known.
+        All columns that the view reads are searched: which of them failed is not known.
         """
         if INFINITE not in why or self._request.sql is None:
             return ""
@@ -299,7 +298,7 @@ class _Verification:
             self._served += read_served(self._database, name, address, columns, key)
 
     def _taken_away(self, address: Address | None) -> LeftOutRows:
-        """Take what the sink says that it goes without from what must be there."""
+        """Remove the rows that the sink reports as left out from the expected rows."""
         if address is None:
             return LeftOutRows()
         return take_left_out(
@@ -308,7 +307,7 @@ class _Verification:
         )  # fmt: skip
 
     def _order(self, table: str, bags: Mapping[str, BagPlaces]) -> None:
-        """Put the lists of a table in order that Spark collected in any."""
+        """Sort the lists of a table whose order Spark leaves open."""
         kinds = dict(self._columns)
         for name in bags:
             column = next(kind for kind in kinds if kind.lower() == name.lower())
@@ -340,7 +339,7 @@ class _Verification:
         return apart, [f"the counts differ by {apart}, outside the sample"]
 
     def _check_key(self, floats: Mapping[str, Equality]) -> None:
-        """Require that rows find each other: a float that is computed may differ a little."""
+        """Refuse a key with a computed float: it may differ a little, so rows would not match."""
         for name, kind in self._columns:
             if name in self._request.key and floats[name] is Equality.NEAR and kind.holds_float:
                 raise UnverifiableError(computed_float(name))

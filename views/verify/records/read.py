@@ -1,9 +1,9 @@
-"""Topics as the brokers have them: what one is, from where to where it is read, and its messages.
+"""Read a topic from the brokers: its identity, its offsets and its messages.
 
 An end is reached by consumer position, never by "the last record is end - 1": compaction and
-transactions leave gaps, of whose records only the committed ones are read. What the topic is (its
-id, partitions, log start) is asked before and after, since a topic made anew or cut off would read
-as an older, smaller one.
+transactions leave gaps, and only committed records are read. The topic's id, partitions and log
+start are asked before and after, since a topic that was deleted and made again, or whose start was
+deleted, would look like an older, smaller one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from changelog.contract.log.topic import schema_noted
 from changelog.kafka.clients import QUIET, admin_client, lent
 
 BATCH_RECORDS = 20_000
-_POLLED = 500  # so many stay in the processor's cache until they are looked at
+_POLLED = 500  # messages of one poll: few enough to stay in the processor's cache
 _REQUEST_SECONDS = 30.0
 STALL_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # the brokers mark a transaction's end in each partition a moment later
@@ -80,7 +80,7 @@ def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
 def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[int, int]]:
     """Return the present end of each partition, with the epoch of the leader that reported it.
 
-    An epoch is -1 where it is not known. What is appended by one leader stays as it is.
+    An epoch is -1 if it is not known.
 
     Raises LogError: the topic or one of the partitions does not exist; UnavailableLogError: the
     brokers do not answer.
@@ -93,7 +93,7 @@ def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[
             ends = {partition.partition: answer.result() for partition, answer in answers.items()}
     except KafkaException as error:
         raise _unavailable(topic, error) from error
-    if any(end.offset < 0 for end in ends.values()):  # what a request gives that took too long
+    if any(end.offset < 0 for end in ends.values()):  # the result of a request that timed out
         raise _unavailable(topic, TimeoutError("no end of a partition came in time"))
     return [
         (
@@ -116,14 +116,14 @@ def appended_ms(kafka: KafkaConnection, topic: str, offset: int, frontier: Front
     for message in messages(kafka, topic, {0: offset}, {0: offset + 1}):
         clock, at = message.timestamp()
         value = message.value()
-        is_it = value is not None and not is_strange(message.key(), value)
-        is_it = is_it and frontier_of(message.key(), value or b"") == frontier
-        return at if is_it and clock == TIMESTAMP_LOG_APPEND_TIME else None
+        is_same = value is not None and not is_strange(message.key(), value)
+        is_same = is_same and frontier_of(message.key(), value or b"") == frontier
+        return at if is_same and clock == TIMESTAMP_LOG_APPEND_TIME else None
     return None
 
 
 def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]]:
-    """Return the schemas that capture notes where no registry is, by subject, the oldest first.
+    """Return the schemas that capture stores without a registry, by subject, the oldest first.
 
     Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
     """
@@ -139,8 +139,8 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
 def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[int, ...]:
     """Return per partition the first offset that is read of a topic.
 
-    What stands before is dead since a fresh copy, whoever wrote it; of a declared log that is read
-    from a time on, it is no part.
+    Records before it are superseded by a fresh copy of the table; or they are no part of a declared
+    log that is read from a time on.
     """
     alive = frontier.alive_from.get(topic, ())
     firsts = (*alive, *[0] * (len(starts) - len(alive)))
@@ -150,8 +150,8 @@ def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[i
 def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
     """Ask the brokers what a topic is now, and require that it is the frontier's.
 
-    An end before the frontier's is asked for again for a moment before it is called a loss: a
-    leader that has just taken over tells an end that lags behind what was acknowledged (KIP-207).
+    If an end is before the frontier's, it is asked for again for some seconds before it counts as a
+    loss: a leader that has just taken over reports an end behind the acknowledged one (KIP-207).
 
     Raises:
         LogError: it is another one, has fewer partitions, or ends before the frontier.
@@ -206,7 +206,8 @@ def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> N
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
     """Return the frontiers of a slot that are on their topic now, in order.
 
-    One that is older than the one before it was written by nobody who runs, and is left out.
+    A frontier older than the previous one was written by a capture that was replaced, and is left
+    out.
 
     Raises NoFrontierError: the topic does not exist; UnavailableLogError: the brokers do not
     answer.
@@ -252,7 +253,7 @@ def refused(topic: str, partition: int, reason: str) -> LogError:
 
 
 def consumer_settings(kafka: KafkaConnection, *, committed: bool = True) -> dict[str, Any]:
-    """Return the settings of a consumer that reads from places that it is told."""
+    """Return the settings of a consumer that is assigned its offsets."""
     settings = kafka.client_config(
         group_id="changelog-verify",
         enable_auto_commit=False,
@@ -260,7 +261,7 @@ def consumer_settings(kafka: KafkaConnection, *, committed: bool = True) -> dict
         isolation_level="read_committed" if committed else "read_uncommitted",
         auto_offset_reset="error",
         fetch_wait_max_ms=20,
-        fetch_queue_backoff_ms=2,  # with enough in hand the client would pause for a second
+        fetch_queue_backoff_ms=2,  # by default the client pauses a second when its queue is full
         queued_max_messages_kbytes=8_192,
     )
     return {**settings, **QUIET}
@@ -277,10 +278,10 @@ def _code(error: BaseException) -> int | None:
     wait=wait_fixed(_POLL_SECONDS),
     reraise=True,
 )
-def _asked(
+def _watermarks(
     kafka: KafkaConnection, topic: str, count: int, *, committed: bool
 ) -> list[tuple[int, int]]:
-    """Ask, and again while a partition is between two leaders, as after a broker's long pause."""
+    """Return the low and high watermarks; asks again while a partition has no leader."""
     settings = consumer_settings(kafka, committed=committed)
     purpose = "committed" if committed else "appended"
     with lent(kafka, purpose, lambda: Consumer(settings)) as consumer:
@@ -295,7 +296,7 @@ def _places(
 ) -> list[tuple[int, int]]:
     """Return the start of each partition, and its committed or appended end."""
     try:
-        return _asked(kafka, topic, count, committed=committed)
+        return _watermarks(kafka, topic, count, committed=committed)
     except KafkaException as error:
         raise _unavailable(topic, error) from error
 
@@ -364,17 +365,17 @@ def _polled(
             if polled:
                 deadline = time.monotonic() + STALL_SECONDS
             reading = len(open_)
-            yield list(_wanted(polled, topic, ends, open_))
-            if len(open_) < reading:  # what comes behind an end is not wanted
+            yield list(_before_ends(polled, topic, ends, open_))
+            if len(open_) < reading:  # partitions that were read to their ends need no more fetches
                 consumer.pause(
                     [TopicPartition(topic, part) for part in starts if part not in open_]
                 )
 
 
-def _wanted(
+def _before_ends(
     polled: Iterable[Message], topic: str, ends: dict[int, int], open_: set[int]
 ) -> Iterator[Message]:
-    """Return the messages before the ends; take a partition out of `open_` when its is reached."""
+    """Yield the messages before the ends; removes partitions from `open_` as they reach theirs."""
     for message in polled:
         error = message.error()
         part, offset = message.partition() or 0, message.offset() or 0
@@ -398,5 +399,5 @@ def _wanted(
 
 
 def place(topic: str, partition: int, offset: int) -> str:
-    """Name a record's place for people."""
+    """Return a record's place as text for messages."""
     return f'topic "{topic}", partition {partition}, offset {offset}'

@@ -1,7 +1,7 @@
-"""Receipts of tasks for their parts of a topic, as texts, and whether they cover the whole (pure).
+"""Receipts of tasks for their parts of a topic, and the check that they cover the whole. Pure.
 
-Texts, so that nothing that comes back from another machine is code. A receipt that is missing, one
-that came twice, one of another run and one of other offsets each end the verification.
+They are sent as text, so that nothing from another machine is unpickled. A receipt that is missing,
+came twice, or is of another run or of other offsets ends the verification.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from changelog.contract.base.errors import (
 )
 
 MANY_OFFSETS = 200_000
-"""From so many on several threads read: a consumer's start takes as long as some ten thousand."""
+"""From so many on, several threads read: starting a consumer takes as long as reading some ten
+thousand."""
 Share = dict[int, tuple[int, int]]
 """First offset and end of a slice of each partition."""
 
 
 def shared_out(starts: Sequence[int], ends: Sequence[int], threads: int) -> list[Share]:
-    """Cut the offsets of a topic into a share for each thread; one where more does not pay.
+    """Cut the offsets of a topic into a share for each thread; one for a short topic.
 
-    A share has a slice of each partition, the old of one and the young of another: where a topic
-    was cleaned, the old offsets hold fewer records. Each offset is in one share.
+    A share has a slice of each partition, an old one of one and a young one of another, since in a
+    cleaned topic old offsets hold fewer records. Each offset is in exactly one share.
     """
     spans = [max(0, end - start) for start, end in zip(starts, ends, strict=True)]
     count = threads if sum(spans) >= MANY_OFFSETS else 1
@@ -77,7 +78,7 @@ def _not_whole(topic: str, part: int, first: int, end: int, *, twice: bool) -> L
 
 
 PART_OFFSETS = 500_000
-"""From so many on a part is worth a task of its own, where there are partitions."""
+"""A part of so many offsets is worth a task of its own."""
 _KINDS = {
     kind.__name__: kind
     for kind in (CorruptRecordError, SinkError, UnavailableLogError, VerdictError)
@@ -102,37 +103,37 @@ class TopicPart:
 class Receipt:
     """A task's account of the part that it has read."""
 
-    run: str  # of which verification
+    run: str  # id of the verification
     part: int  # number of the part
     share: Share  # the offsets that were read
-    records: int  # how many lie there
-    rows: int  # how many are alive, and are in the file
+    records: int  # how many were there
+    rows: int  # how many are live rows, written to the file
     later: tuple[int, int] | None  # place of the first record after the cut, if any
     # place of a record whose key belongs to another partition, if any
     astray: tuple[int, int] | None
-    frames: tuple[str, ...]  # how keys begin, in hex, where no schema id is pinned
-    # places of the records that decide about a row and cannot be read
+    frames: tuple[str, ...]  # the first bytes of keys, in hex, where no schema id is pinned
+    # places of the last records of keys that cannot be read
     left_out: tuple[tuple[int, int], ...]
-    file: str  # where the rows are
+    file: str  # name of the file of rows
     size: int  # of the file in bytes
     digest: str  # its SHA-256
 
     def to_text(self) -> str:
-        """Return it as JSON."""
+        """Return the receipt as JSON."""
         return json.dumps({**asdict(self), "share": [[p, *s] for p, s in self.share.items()]})
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read what a task has said.
+        """Parse a receipt.
 
         Raises:
             ChangelogError: the task has failed; this is its error.
-            LogError: it is no receipt.
+            LogError: the text is not a receipt.
         """
         try:
             raw = json.loads(text)
             if "error" in raw:
-                raise _told(raw)
+                raise _error_of(raw)
             return cls(
                 **{
                     **raw,
@@ -152,20 +153,20 @@ def _place(raw: Sequence[int] | None) -> tuple[int, int] | None:
 
 
 def failed(error: ChangelogError) -> str:
-    """Return the text of a task that has failed."""
-    failure = {"error": type(error).__name__, "said": str(error.args[0]), "hint": error.hint}
+    """Return the answer of a task that has failed, as JSON."""
+    failure = {"error": type(error).__name__, "text": str(error.args[0]), "hint": error.hint}
     return json.dumps(failure)
 
 
-def _told(raw: Mapping[str, str]) -> ChangelogError:
+def _error_of(raw: Mapping[str, str]) -> ChangelogError:
     """Return the error of a task that has failed."""
-    return _KINDS.get(raw["error"], LogError)(raw["said"], hint=raw["hint"])
+    return _KINDS.get(raw["error"], LogError)(raw["text"], hint=raw["hint"])
 
 
 def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[TopicPart]:
     """Put the partitions of a topic into parts of about the same number of offsets.
 
-    `least`: so many parts there are, where there are partitions.
+    `least`: the least number of parts, if there are so many partitions.
     """
     spans = [
         (max(0, end - start), part)
@@ -191,7 +192,7 @@ def require_receipts(
     starts: Sequence[int],
     ends: Sequence[int],
 ) -> None:
-    """Require one receipt of each part, of its very offsets, and that these are the whole topic.
+    """Require one receipt for each part, with exactly its offsets, and that they cover the topic.
 
     Raises LogError: one is lost, came twice, or is of something else.
     """

@@ -24,7 +24,7 @@ BATCH_ROWS = 20_000
 
 
 class Survivors(Protocol):
-    """Records by partition, offset and value; their batches can be asked for once."""
+    """Records by partition, offset and value, which can be read once."""
 
     def batches(self) -> Iterator[pa.Table]:
         """Return the records."""
@@ -33,7 +33,7 @@ class Survivors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoldedBuckets:
-    """The survivors of records in buckets, folded by some threads; None for one a core."""
+    """The survivors of records in buckets, folded by `threads` threads; None for one per core."""
 
     database: duckdb.DuckDBPyConnection
     buckets: Buckets
@@ -62,7 +62,7 @@ class FoldedTable:
     table: str
 
     def batches(self) -> Iterator[pa.Table]:
-        """Return the records, and remove the table at last."""
+        """Yield the records; drops the table at the end."""
         with self.database.cursor() as cursor:
             query = f"SELECT part, off, value FROM {quoted(self.table)}"
             for batch in cursor.sql(query).to_arrow_reader(BATCH_ROWS):
@@ -71,9 +71,9 @@ class FoldedTable:
 
 
 # An aggregate that skips nulls (`arg_max(value, position)`) would revive deleted rows, so the
-# record is chosen by its number without looking at its value. DuckDB sees only keys and
-# positions; the values, the wide part, are taken afterwards. A bucket of keys is folded by
-# itself, and one that is large in pieces: what is left of some goes with the next.
+# record is chosen by its number without looking at its value. DuckDB gets only keys and positions;
+# the values, the wide part, are taken afterwards. Each bucket of keys is folded alone, a large one
+# in pieces: the survivors of a piece are folded with the next.
 _PIECE_BYTES = 96 << 20
 _SURVIVOR = ["part", "off", "key", "value"]
 
@@ -83,24 +83,24 @@ class SurvivorRules:
     """The rules by which records count."""
 
     epoch: int  # the frontier's; `before` counts in it, records of older epochs all count
-    since: Position | None = None  # records before this position are dead; None when there are none
+    since: Position | None = None  # records before this position do not count; None if all do
     before: Lsn | None = None  # only transactions whose commit LSN is before it; None for all
-    tells_deleted: bool = False  # whether tombstones that decide are among the survivors
+    tells_deleted: bool = False  # whether the tombstones of deleted keys are among the survivors
 
 
 def fold(
     database: duckdb.DuckDBPyConnection, tables: Iterable[pa.Table], rules: SurvivorRules
 ) -> pa.Table:
-    """Return the rows that are alive, and the records without a place that decide about one.
+    """Return the last record of each key that is not a tombstone; with tombstones by the rules.
 
-    Tombstones are among them where the rules say so.
+    A record without a position counts as the last of its key, since it cannot be ordered.
 
-    `tables`: all records of some keys, as `changelog.native` has them.
+    `tables`: all records of some keys, as `changelog.native` returns them.
     """
     last = None
     for piece in _pieces(tables):
         records = piece if last is None else pa.concat_tables([last, piece])
-        last = _last(database, records.combine_chunks(), rules)
+        last = _last_of_each_key(database, records.combine_chunks(), rules)
     if last is None:
         return pa.table({name: [] for name in _SURVIVOR})
     if rules.tells_deleted:
@@ -122,7 +122,9 @@ def _pieces(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(piece)
 
 
-def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: SurvivorRules) -> pa.Table:
+def _last_of_each_key(
+    database: duckdb.DuckDBPyConnection, records: pa.Table, rules: SurvivorRules
+) -> pa.Table:
     """Return the last record of each key, tombstones too."""
     start = rules.since or Position(0, Lsn(0), 0)
     limit = None if rules.before is None else int(rules.before)
@@ -143,17 +145,18 @@ def _last(database: duckdb.DuckDBPyConnection, records: pa.Table, rules: Survivo
     return records.take(pa.array(np.sort(last)))
 
 
-# All records of a key are in one bucket, so that each is folded by itself.
 KEPT_BYTES = 160 << 20
+"""Records of all buckets in memory; the rest is written to files."""
 
 
+# All records of a key are in one bucket, so that each bucket can be folded alone.
 class Buckets:
-    """Tables of records; several threads may put some."""
+    """Records in buckets of keys; several threads may add some."""
 
     def __init__(self, count: int, folder: Path | None, *, most_bytes: int = KEPT_BYTES) -> None:
-        """Begin without a record.
+        """Create empty buckets.
 
-        `folder`: where files are made, None for the system's place. `most_bytes`: how much is kept
+        `folder`: for files, None for the system's temporary folder. `most_bytes`: how much is kept
         in memory.
         """
         self._kept: list[list[pa.Table]] = [[] for _ in range(count)]
@@ -187,7 +190,7 @@ class Buckets:
             stream.write_table(table)
 
     def tables(self, bucket: int) -> Iterator[pa.Table]:
-        """Return the records of a bucket, some at a time."""
+        """Yield the records of a bucket in several tables."""
         yield from self._kept[bucket]
         if self._folder is None or not self._path(bucket).exists():
             return

@@ -1,7 +1,7 @@
-"""All records of a topic before a frontier's ends, by column, in buckets of keys.
+"""Read all records of a topic before a frontier's ends, by column, into buckets of keys.
 
-Threads read shares of the offsets, each with a consumer of its own: `changelog.native` makes
-no object of a record, and lets other threads run. What a record must be is looked at as it goes by.
+Threads read shares of the offsets, each with a consumer of its own: `changelog.native` makes no
+object of a record, and lets other threads run. The contract of records is checked on the way.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from views.verify.values.faults import Quarantine
 _BUCKET_OFFSETS = 100_000
 _MOST_BUCKETS = 4096
 _HELD_BYTES = 64 << 20
-"""Of all threads, before records go to their buckets."""
+"""Records in memory, of all threads, before they are put into their buckets."""
 _POLL_MS = 500
 _FRAME = struct.Struct(">BI")
 _FRAME_BYTES = _FRAME.size
 _ORDER = ("epoch", "commit_lsn", "sequence")
 LAST = (2**31, 2**63)
-"""Behind the place of any record."""
+"""A place behind that of every record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class _Keys:
             return b"{"
         return b"" if self.schema_id is None else _FRAME.pack(0, self.schema_id)
 
-    def said_of(self, fault: RecordFault) -> str:
-        """Return a fault in words."""
+    def fault_text(self, fault: RecordFault) -> str:
+        """Describe a fault."""
         match fault:
             case RecordFault.NO_KEY:
                 return "no key"
@@ -91,19 +91,20 @@ class RecordFindings:
     frontier: Frontier
     keys: _Keys
     quarantine: Quarantine | None
-    # the partitions of the topic, where it is looked whether each key lies in its own
+    # the number of partitions, to check that each key is in its own; None for no such check
     homes: int | None = None
     count: int = 0  # of the records
     later: tuple[int, int] = LAST  # place of the first record after the cut
     # place of the first record whose key belongs to another partition
     astray: tuple[int, int] = LAST
-    frames: set[bytes] = field(default_factory=set)  # how keys begin, where no schema id is pinned
-    # the place in the order of the newest value, and its frame
+    # the first bytes of keys, where no schema id is pinned
+    frames: set[bytes] = field(default_factory=set)
+    # the position of the newest value, and its frame
     newest: tuple[tuple[int, ...], bytes] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, table: pa.Table) -> None:
-        """Look at records.
+        """Check records and count them.
 
         Raises CorruptRecordError: one breaks the contract, and is not quarantined.
         """
@@ -125,7 +126,7 @@ class RecordFindings:
     def _look_at_faults(self, table: pa.Table) -> None:
         faulty = np.flatnonzero(table["fault"].to_numpy())
         for row in table.take(faulty).to_pylist() if len(faulty) else ():
-            why = f"the record has {self.keys.said_of(RecordFault(row['fault']))}"
+            why = f"the record has {self.keys.fault_text(RecordFault(row['fault']))}"
             if self.quarantine is None:
                 raise CorruptRecordError(
                     f"{place(self.topic, row['part'], row['off'])}: {why}",
@@ -149,7 +150,7 @@ class RecordFindings:
         return first_astray(keyed, self.homes) or LAST
 
     def require(self) -> None:
-        """Require of the whole topic what a frontier and its capture promise."""
+        """Require that the whole topic keeps the contract of a frontier."""
         if self.later != LAST:
             raise LogError(
                 f"{place(self.topic, *self.later)} belongs to a transaction after the frontier "
@@ -167,7 +168,7 @@ class RecordFindings:
 def _newest(
     table: pa.Table, columns: dict[str, np.ndarray]
 ) -> tuple[tuple[int, ...], bytes] | None:
-    """Return the place in the order of the newest value, and its frame."""
+    """Return the position of the newest value, and its frame."""
     rows = np.flatnonzero(table["value"].is_valid().to_numpy())
     if not len(rows):
         return None
@@ -235,7 +236,7 @@ def findings_of(
     *,
     homes: int | None = None,
 ) -> RecordFindings:
-    """Return the findings of a topic of which nothing is read yet."""
+    """Return the findings of a topic before anything is read."""
     is_json = frontier.scope_of(topic).form.output is Output.JSON
     keys = _Keys(is_json=is_json, schema_id=key_id)
     return RecordFindings(topic, frontier, keys, quarantine, homes)
@@ -249,7 +250,7 @@ def buckets_of(offsets: int, folder: Path | None, *, most_bytes: int = KEPT_BYTE
 
 @contextmanager
 def unmoved(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Iterator[TopicFacts]:
-    """Require that a topic is the frontier's, and still is when it was read.
+    """Require that a topic is the frontier's, before the block that reads it and after it.
 
     Raises:
         LogError: it is another one, or moved meanwhile.
@@ -266,7 +267,7 @@ def unmoved(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Iterator[
         )
 
 
-def _untold(_records: int) -> None:
+def _no_progress(_records: int) -> None:
     """Report no progress."""
 
 
@@ -276,14 +277,14 @@ class TopicRead:
 
     findings: RecordFindings
     buckets: Buckets
-    tell: Callable[[int], None] = _untold
+    tell: Callable[[int], None] = _no_progress
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def drain(self, columns: RecordColumns) -> None:
-        """Put all records that were read into their buckets."""
-        taken = [columns.take(bucket) for bucket in range(len(self.buckets))]
-        self.findings.look(pa.concat_tables(taken))
-        for bucket, table in enumerate(taken):
+        """Check all records that were read and put them into their buckets."""
+        tables = [columns.take(bucket) for bucket in range(len(self.buckets))]
+        self.findings.look(pa.concat_tables(tables))
+        for bucket, table in enumerate(tables):
             if table.num_rows:
                 self.buckets.put(bucket, table)
                 self.tell(table.num_rows)
@@ -313,16 +314,16 @@ def _read_shares(
 def read_share(
     kafka: KafkaConnection, topic: str, share: Share, reading: TopicRead, most_bytes: int
 ) -> Share:
-    """Read a share; returns it when it was read to its end."""
+    """Read a share; returns it if it was read to its end, else an empty one."""
     columns = RecordColumns(prefix=reading.findings.keys.beginning, buckets=len(reading.buckets))
     with closing(_opened_intake(kafka, topic, share, columns)) as intake:
-        heard, remaining = time.monotonic(), len(share)
+        last_news, remaining = time.monotonic(), len(share)
         while remaining and not reading.stopped.is_set():
             news = intake.poll(timeout_ms=_POLL_MS, most_bytes=most_bytes)
             _require_sound(topic, share, news)
             if news.added or news.open < remaining:
-                heard = time.monotonic()
-            elif time.monotonic() > heard + STALL_SECONDS:
+                last_news = time.monotonic()
+            elif time.monotonic() > last_news + STALL_SECONDS:
                 raise stalled(topic)
             remaining = news.open
             if columns.held_bytes >= most_bytes:
@@ -358,7 +359,7 @@ def _require_sound(topic: str, share: Share, news: IntakeNews) -> None:
             pass
 
 
-# Kafka's murmur2 over a column of keys at once, by code of the verifier's own.
+# Kafka's murmur2 over a column of keys, by the verifier's own code.
 _MULTIPLIER, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
 _WORD = 4
 _SIGN = np.uint32(0x7FFFFFFF)

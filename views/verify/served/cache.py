@@ -1,7 +1,7 @@
 """The entries of one generation in a cache, by SCAN over their prefix on each of its servers.
 
-The values of one page and the keys of the next are asked for in one round trip, while the page
-before is read. SCAN may give a key twice: the caller takes the copies out.
+One round trip asks for the values of one page and the keys of the next, while the previous page is
+parsed. SCAN may return a key twice: the caller removes the copies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GLOB = str.maketrans({mark: f"\\{mark}" for mark in "*?[]\\"})
 
 
 def cache_tables(address: Address, form: DocumentForm) -> Iterator[pa.Table]:
-    """Return the entries under a prefix, ids without it; some may come twice."""
+    """Yield the entries under a prefix, their ids without it; some may come twice."""
     url, prefix = address.location["url"], address.location["prefix"]
     value, suffix = address.location.get("value", "json"), address.location.get("suffix", "")
     try:
@@ -87,8 +87,8 @@ def as_bytes(raw: bytes | str) -> bytes:
     return raw.encode() if isinstance(raw, str) else raw
 
 
-# Each becomes a row in JSON form, which the readers of documents then judge. What cannot be a row
-# of this kind is given to them as an empty text, which they call malformed.
+# Each entry becomes a row in JSON form for the readers of documents. An entry that cannot be a row
+# becomes an empty text, which they report as malformed.
 _NO_ROW = ""
 
 
@@ -103,7 +103,7 @@ def _entries_page(
     if value == "json":
         return text_page(ids, [text if isinstance(text, bytes) else b"" for text in entries])
     read: Callable[[str, Any, DocumentForm], str | dict[str, Any]] = (
-        _hash if value == "hash" else _text
+        _row_of_hash if value == "hash" else _row_of_string
     )
     rows = [read(id_, entry, form) for id_, entry in zip(ids, entries, strict=True)]
 
@@ -113,7 +113,7 @@ def _entries_page(
     return DocumentPage(None if _NO_ROW in rows else (ids, rows), documents)
 
 
-def _hash(_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # noqa: ANN401
+def _row_of_hash(_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # noqa: ANN401
     if not isinstance(entry, dict) or not entry:
         return _NO_ROW
     texts = {_decoded(name): _decoded(text) for name, text in entry.items()}
@@ -124,7 +124,7 @@ def _hash(_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # no
     return row
 
 
-def _text(id_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # noqa: ANN401
+def _row_of_string(id_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # noqa: ANN401
     if not isinstance(entry, bytes):
         return _NO_ROW
     try:
@@ -137,5 +137,5 @@ def _text(id_: str, entry: Any, form: DocumentForm) -> str | dict[str, Any]:  # 
 
 
 def _decoded(text: bytes) -> str:
-    """Return a text in which bytes that are no UTF-8 stay a fault, for the readers of values."""
+    """Decode UTF-8; invalid bytes become surrogates, which the readers of values refuse."""
     return text.decode("utf-8", "surrogateescape")

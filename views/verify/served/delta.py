@@ -1,6 +1,6 @@
-"""A Delta table through deltalake's own query engine.
+"""Read a Delta table through deltalake's own query engine.
 
-`to_pyarrow_dataset` gives nulls in silence under column mapping; `QueryBuilder` was right in all
+`to_pyarrow_dataset` silently returns nulls under column mapping; `QueryBuilder` was right in all
 cases tried.
 """
 
@@ -136,6 +136,6 @@ def _check_same(actual: pa.DataType, target: pa.DataType, kind: Type) -> None:
 
 
 def _within(array: pa.Array, lowest: int) -> pa.Array:
-    """Move the lowest value up by one: DuckDB's minus infinity, and a value it can hold."""
+    """Move the lowest value up by one, to the number of DuckDB's `-infinity`."""
     low = pa.scalar(lowest, array.type)
     return pc.if_else(pc.equal(array, low), pa.scalar(lowest + 1, array.type), array)

@@ -1,8 +1,8 @@
-"""Documents from a server, a page at a time, as Arrow tables with a column of faults.
+"""Convert documents from a server, a page at a time, to Arrow tables with a column of faults.
 
-A page is parsed by orjson and read by column. Where that refuses anything, it is parsed again by
-`json`, which takes more (halves of surrogate pairs, NaN, integers of any size), and read row by
-row by the strict readers: they alone say what a fault is.
+A page is parsed by orjson and read by column. If that refuses anything, it is parsed again by
+`json`, which accepts more (halves of surrogate pairs, NaN, integers of any size), and read row by
+row by the strict readers: only they decide what is a fault.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Document = tuple[str, str | dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """Documents that came together."""
+    """Documents of one answer."""
 
-    # their ids and rows as orjson reads them; None when it refuses one
+    # their ids and rows as orjson parses them; None if it refuses one
     quick: tuple[list[str], list[Any]] | None
-    documents: Callable[[], list[Document]]  # reads them by `json`
+    documents: Callable[[], list[Document]]  # parses them by `json`
 
 
 def text_page(ids: list[str], texts: list[bytes]) -> DocumentPage:
-    """Return a page of documents that came one by one, in UTF-8 or what should be."""
+    """Return a page of documents that came as separate texts, in UTF-8 if they are sound."""
 
     def documents() -> list[Document]:
         read = (text.decode("utf-8", "replace") for text in texts)
@@ -49,7 +49,7 @@ def text_page(ids: list[str], texts: list[bytes]) -> DocumentPage:
 
 
 class DocumentForm:
-    """The form that the rows of one view have in JSON."""
+    """The JSON form of one view's rows."""
 
     def __init__(self, columns: Sequence[tuple[str, Type]], key: Sequence[str]) -> None:
         kinds = dict(columns)
@@ -88,14 +88,14 @@ class DocumentForm:
         return self.strictly(page.documents())
 
     def strictly(self, documents: Iterable[Document]) -> pa.Table:
-        """Return documents, at least one, that the strict readers read one by one."""
+        """Read documents, at least one, row by row by the strict readers."""
         rows = [self._row(id_, document) for id_, document in documents]
         columns = zip(zip(*rows, strict=True), self._schema, strict=True)
         arrays = [pa.array(values, field.type) for values, field in columns]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
-        """Return documents that come one by one, read strictly, in tables of bounded length."""
+        """Read a stream of documents strictly, into tables of bounded length."""
         remaining = iter(documents)
         while some := list(islice(remaining, _TABLE_ROWS)):
             yield self.strictly(some)
@@ -106,21 +106,21 @@ class DocumentForm:
             check_members(row, self._names)
         except ValueError as error:
             return [*(None for _ in self._readers), f"malformed: {error}", id_]
-        out, fault = self._values(row, self._readers)
+        values, fault = self._values(row, self._readers)
         if fault is None and (expected_id := identifier(row, self._key)) != id_:
             fault = f"stored under {id_!r}, its key says {expected_id!r}"
-        return [*out, fault, id_]
+        return [*values, fault, id_]
 
     @staticmethod
     def _values(
         row: dict[str, Any], readers: Sequence[tuple[str, Reader]]
     ) -> tuple[list[Any], str | None]:
-        out: list[Any] = []
+        values: list[Any] = []
         fault = None
         for name, read in readers:
             try:
-                out.append(read(row[name]))
+                values.append(read(row[name]))
             except ValueError as error:
-                out.append(None)
+                values.append(None)
                 fault = fault or f"{name}: {error}"
-        return out, fault
+        return values, fault

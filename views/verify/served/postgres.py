@@ -1,14 +1,14 @@
 """The rows of one generation in PostgreSQL, through a cursor of a read-only transaction.
 
-The server gives what has no doubt as text or as a number: moments as microseconds and dates as
-days since 1970, floats and decimals as their digits, byte strings in hexadecimal, arrays as JSON of
-these. What is a document there is read by the strict readers of documents.
+The server sends each value in an unambiguous form: timestamps as microseconds and dates as days
+since 1970, floats and decimals as their digits, byte strings in hexadecimal, arrays as JSON of
+these. Documents are read by the strict readers of documents.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -29,7 +29,9 @@ _OPTIONS = (
     "-c extra_float_digits=3 -c intervalstyle=postgres -c bytea_output=hex"
 )
 _SESSION = {"connect_timeout": 10, "options": _OPTIONS, "client_encoding": "UTF8"}
+# Without an answer for so long the connection counts as lost.
 _SILENT_S = 60.0
+# Rows of the first page, whose size decides how many the next has.
 _SAMPLE = 200
 _PAGE_BYTES = 8 << 20
 _MOST_ROWS = 20_000
@@ -116,7 +118,7 @@ def _check_columns(
 
 
 def _own_type(kind: Type) -> str | None:
-    """Return PostgreSQL's name of a column's type, or None where that is not known."""
+    """Return PostgreSQL's name of a column's type, or None if it is not known."""
     if _is_document(kind):
         return "jsonb"
     if kind.name == "array":
@@ -128,7 +130,7 @@ def _own_type(kind: Type) -> str | None:
 
 
 def _pages(link: extensions.connection, query: sql.Composed) -> Iterator[list[tuple[Any, ...]]]:
-    """Return rows in pages of bounded size, judged by the one before."""
+    """Yield rows in pages of about the same size in bytes, estimated from the previous page."""
     with link.cursor(name="served") as cursor:
         cursor.execute(query)
         size = _SAMPLE
@@ -158,7 +160,7 @@ def _value(name: sql.Identifier, kind: Type) -> sql.Composable:
 
 
 def _scalar(value: str, kind: Type) -> str:
-    """Return an expression whose value has one meaning, as text or number."""
+    """Return an expression with the unambiguous form of a value, a text or a number."""
     match kind.name:
         case "float" | "double" | "decimal":
             return f"({value})::text"
@@ -193,7 +195,8 @@ def _page_table(
 def _arrow_array(values: Sequence[Any], kind: Type) -> pa.Array:
     if _is_document(kind):
         read = reader(kind)
-        return pa.array([_read(json.loads, v, read) for v in values], arrow_type(kind))
+        documents = (None if text is None else read(json.loads(text)) for text in values)
+        return pa.array(list(documents), arrow_type(kind))
     if kind.name == "array":
         element = kind.fields[0][1]
         lists = [None if v is None else json.loads(v) for v in values]
@@ -220,9 +223,6 @@ def _plain_array(values: Sequence[Any], kind: Type) -> pa.Array:
         case _:
             return pa.array(values, arrow_type(kind))
 
-
-def _read(parse: Callable[[str], Any], text: str | None, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401
-    return None if text is None else read(parse(text))
 
 
 def _shown(url: str) -> str:

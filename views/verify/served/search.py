@@ -1,10 +1,10 @@
 """The documents of one index: sliced scrolls over `_source`, several at once.
 
-A slice is chosen by the hash of a document's id, so that no two have one in common and together
-they have all. A scroll reads one frozen point of the index in the order in which its shards hold
-the documents, and needs no field to sort on, which a document need not have; it works in every
-version of OpenSearch and Elasticsearch. A point in time with `search_after` was not faster, and
-over several shards it skips documents where the engine has no tie-breaker
+A document's slice is chosen by the hash of its id, so each document is in exactly one. A scroll
+reads one frozen point of the index in the order of its shards, and needs no field to sort by, which
+a document may lack; it works in every version of OpenSearch and Elasticsearch. A point in time with
+`search_after` was not faster, and over several shards it skips documents where the engine has no
+tie-breaker
 (docs/decisions/0048-served-at-the-speed-of-servers.md). The number of documents is compared with
 the index's own count.
 """
@@ -29,7 +29,7 @@ from views.verify.served.threads import read_at_once
 from views.verify.values.jsonform import identifier
 from views.verify.values.types import Type
 
-_SLICES = 2  # one is parsed while the engine makes the page of the other: more gave no more
+_SLICES = 2  # one is parsed while the engine makes the page of the other; more were not faster
 _PAGE = 5_000
 _PAGE_BYTES = 8 << 20
 _SAMPLE = 100
@@ -63,7 +63,7 @@ def search_tables(address: Address, form: DocumentForm) -> Iterator[pa.Table]:
 
 
 def _page_size(client: httpx.Client, index: str) -> int:
-    """Return the documents of a page, by the size of a sample: a page is held in memory."""
+    """Return the number of documents of a page, which is held in memory, from a sample's size."""
     answer = client.post(f"/{index}/_search", json={"size": _SAMPLE, "sort": ["_doc"]})
     sampled = len(_whole(_parsed(answer))["hits"]["hits"])
     document_bytes = len(answer.content) // max(sampled, 1)
@@ -106,7 +106,7 @@ def _parsed(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _whole(page: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer to which all of the index has contributed."""
+    """Return an answer, after checking that every shard has contributed to it."""
     if page.get("timed_out") or page["_shards"]["failed"]:
         raise ValueError("a shard failed or the search timed out")
     return page
@@ -123,7 +123,7 @@ def _check_routing(hits: list[dict[str, Any]], column: tuple[str, Type]) -> None
 
 
 def _page(answer: httpx.Response, page: dict[str, Any]) -> DocumentPage:
-    """Return the documents of an answer that was parsed."""
+    """Return the documents of a parsed answer."""
 
     def documents() -> list[Document]:
         hits = json.loads(answer.content)["hits"]["hits"]

@@ -1,7 +1,7 @@
-"""Read what a sink serves, as its readers would, into one DuckDB table.
+"""Read the rows that a sink serves, as its readers would, into one DuckDB table.
 
-The table has the view's columns and two more: `__fault`, which says why a row is not in the form
-that its sink promises, and `__id`, the document id or cache key under which it was found.
+The table has the view's columns and two more: `__fault`, the reason why a row is not in the form
+that its sink promises, and `__id`, the row's document id or cache key.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def read_served(
     """Read all rows that a generation serves into a new table.
 
     Returns:
-        How many rows the sink serves.
+        The number of rows.
 
     Raises SinkError: the address cannot be read, or has other columns than the view.
     """
-    _make(database, table, columns)
+    _create_table(database, table, columns)
     rows = fill(database, table, _batches(address, columns, key))
     let_go()
-    return _once(database, table, rows) if address.sink == "cache" else rows
+    return _without_copies(database, table, rows) if address.sink == "cache" else rows
 
 
 def take_sent(
@@ -52,18 +52,18 @@ def take_sent(
     rows: pa.Table,
     columns: Sequence[tuple[str, Type]],
 ) -> int:
-    """Take rows that are about to be sent to a sink into a new table, as if they were served.
+    """Load rows that are about to be sent to a sink into a new table, as if they were served.
 
     Returns:
-        How many they are.
+        The number of rows.
 
     Raises SinkError: they have other columns than the view.
     """
-    _make(database, table, columns)
+    _create_table(database, table, columns)
     return fill(database, table, [conformed("what is sent", rows, columns)])
 
 
-def _make(
+def _create_table(
     database: duckdb.DuckDBPyConnection, table: str, columns: Sequence[tuple[str, Type]]
 ) -> None:
     definitions = [
@@ -74,8 +74,8 @@ def _make(
     database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({', '.join(definitions)})")
 
 
-def _once(database: duckdb.DuckDBPyConnection, table: str, rows: int) -> int:
-    """Remove the copies of rows that a cache's SCAN returned twice."""
+def _without_copies(database: duckdb.DuckDBPyConnection, table: str, rows: int) -> int:
+    """Remove the copies of rows that a cache's SCAN returned twice; returns the number left."""
     name = quoted(table)
     distinct = first_row(database, f"SELECT count(DISTINCT {ID_COLUMN}) FROM {name}")
     if distinct == (rows,):
@@ -105,7 +105,7 @@ def _batches(
 
 
 def _line_documents(address: Address) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return id and row of each line."""
+    """Yield the id and the row of each line."""
     path = Path(address.location["path"])
     try:
         with path.open(encoding="utf-8") as lines:

@@ -1,10 +1,10 @@
-"""The rows of one topic: the last record of each key that is committed, tombstones left out.
+"""Read the rows of one topic: the last committed record of each key, without tombstones.
 
-Of a topic without keys each record is a row. One with keys is read twice: which record is the last
-of its key, and then those. Records in JSON go the way of all documents; of those in Avro the bodies
-are read by fastavro without what their numbers mean, and become Arrow by the view's own types, so
-that a column of another type is an error. That the key of a record is that of its row, or that
-there is none, is looked at in both.
+In a topic without keys each record is a row. One with keys is read twice: first to find the last
+record of each key, then for these records. Records in JSON are read like all documents; those in
+Avro are decoded by fastavro without logical types and converted to Arrow by the view's own types,
+so that a column of another type is an error. In both forms a record's key must be that of its row,
+or must be absent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BATCH, _WAIT_S, _STALL_S = 5_000, 0.02, 60.0
 _FRAME_BYTES = 5
 _EXACT = Context(prec=60)
 _LOWEST = {"date": -(2**31), "timestamp": -(2**63), "timestamp_ntz": -(2**63)}
-"""A topic's number for `-infinity`. DuckDB's is one more, which no sound topic has."""
+"""A topic's number for `-infinity`. DuckDB's is one more, which a sound topic does not have."""
 Take = Callable[[Any], Any]
 
 
@@ -87,7 +87,7 @@ def _messages(kafka: KafkaConnection, topic: str) -> Iterator[list[Message]]:
         enable_auto_commit=False,
         enable_partition_eof=True,
         isolation_level="read_committed",
-        auto_offset_reset="error",  # the first offset is 0, unless somebody cut the topic off
+        auto_offset_reset="error",  # the first offset is 0, unless records were deleted
         fetch_wait_max_ms=10,
     )
     with closing(Consumer({**config, "log_level": 0})) as consumer:
@@ -122,13 +122,13 @@ class _Json:
     def _id(self, message: Message) -> str:
         """Return the id of a record's key; a malformed key is its own id, and a fault.
 
-        A record that should have no key and has none is found under that of its row.
+        A record that should have no key and has none gets the id of its row's key.
         """
         key = message.key()
-        is_free = not self._is_keyed and key is None
+        is_keyless = not self._is_keyed and key is None
         try:
-            row = load((message.value() if is_free else key) or b"")
-            if is_free or list(row) == [name for name, _ in self._form.key]:
+            row = load((message.value() if is_keyless else key) or b"")
+            if is_keyless or list(row) == [name for name, _ in self._form.key]:
                 return identifier(row, self._form.key)
         except (ValueError, KeyError, TypeError):
             pass

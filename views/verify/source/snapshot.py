@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as it was at one LSN: an exported snapshot of a temporary slot.
+"""Read a table of PostgreSQL as it was at one LSN, by the exported snapshot of a temporary slot.
 
 The slot is temporary: PostgreSQL drops it with its connection, however that ends.
 """
@@ -75,7 +75,7 @@ def open_snapshot(dsn: str) -> Iterator[Snapshot]:
 def connect(
     dsn: str, factory: type[psycopg2.extensions.connection] | None = None
 ) -> psycopg2.extensions.connection:
-    """Connect with the session settings under which a value has one text."""
+    """Connect with session settings that give every value exactly one text."""
     options = " ".join(
         f"-c {name}={value.replace(', ', ',')}" for name, value in SESSION_SETTINGS.items()
     )
@@ -129,9 +129,9 @@ def copy_table(
     *,
     where: str = "",
 ) -> int:
-    """Stream a table of the snapshot into a DuckDB table of texts; give the number of rows.
+    """Stream a table of the snapshot into a DuckDB table of texts; return the number of rows.
 
-    `where` is a condition of the server's own making, see `row_filter`, or an empty text.
+    `where` is a condition written by the server itself, see `row_filter`, or an empty text.
     """
     query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT WITH (FORMAT binary)").format(
         sql.SQL(", ").join(source_expression(c.column, c.type) for c in columns),
@@ -150,7 +150,7 @@ def copy_table(
 
 
 def why_unreadable(snapshot: Snapshot, name: TableName) -> str:
-    """Return the reason why a table cannot be read; empty if nothing is known against it."""
+    """Return the reason why a table cannot be read, or an empty text."""
     with snapshot.connection.cursor() as cursor:
         cursor.execute(
             "SELECT has_schema_privilege(n.oid, 'USAGE') AND (has_table_privilege(c.oid, 'SELECT') "
@@ -167,8 +167,8 @@ def why_unreadable(snapshot: Snapshot, name: TableName) -> str:
 def row_filter(snapshot: Snapshot, publications: Sequence[str], name: TableName) -> str:
     """Return the condition by which publications filter a table, as the server writes it.
 
-    Asked of the source: a condition that came with the log would be SQL of whoever can write
-    to the frontier topic.
+    It is read from the source: with a condition from the log, everybody who can write to the
+    frontier topic could run SQL here.
     """
     if snapshot.connection.server_version < _FILTERS_VERSION:
         return ""
@@ -235,7 +235,7 @@ def _relation(snapshot: Snapshot, name: TableName) -> sql.Composable:
 
 
 def text_columns(columns: Sequence[LoggedColumn]) -> list[str]:
-    """Return names for columns of texts, which DuckDB tells apart where theirs differ in case."""
+    """Return numbered names, since DuckDB does not tell names apart that differ in case only."""
     return [f"c{number}" for number in range(len(columns))]
 
 
@@ -276,7 +276,7 @@ class _CopyParser:
         self._skip = _COPY_HEADER
 
     def write(self, chunk: bytes) -> int:
-        """Take the next bytes; psycopg2 gives whole rows, but nothing here relies on it."""
+        """Parse the next bytes; psycopg2 passes whole rows, but nothing here relies on it."""
         raw = self._rest + chunk if self._rest else chunk
         place = 0
         if self._skip:

@@ -63,10 +63,10 @@ class SourceRequest:
     slot: str  # capture's slot
     publication: str  # capture's publication
     topic_prefix: str = ""  # before each topic
-    tables: tuple[TableName, ...] = ()  # which; empty for all that are captured
+    tables: tuple[TableName, ...] = ()  # their names; empty for all captured ones
     timeout_seconds: float = 60.0  # how long to wait for the frontier
-    groups: tuple[str, ...] = ()  # those of its groups of tables
-    work_directory: Path | None = None  # where scratch space is made
+    groups: tuple[str, ...] = ()  # the publications of capture's groups of tables
+    work_directory: Path | None = None  # for scratch files
     memory_limit: str = MEMORY_LIMIT  # DuckDB's
     max_differences: int = 20  # how many mismatched rows a report shows
 
@@ -76,11 +76,11 @@ class SourceRequest:
         return (self.publication, *self.groups)
 
 
-Said = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def verify_source(
-    request: SourceRequest, say: Said = lambda _: None, steps: Steps = UNSEEN
+    request: SourceRequest, say: Say = lambda _: None, steps: Steps = UNSEEN
 ) -> tuple[VerifyReport, ...]:
     """Compare the captured tables with the source at one LSN; one report a table.
 
@@ -120,7 +120,8 @@ def verify_source(
         reports = []
         for table in tables:
             steps.begin(str(table))
-            # Of a table that was named the error ends it; beside others it is one of theirs.
+            # A named table that cannot be read ends the command by its error; without names it is
+            # reported among the others.
             why = "" if request.tables else why_unreadable(snapshot, table)
             cut = _Cut(request, database, log, snapshot, frontier)
             reports.append(_not_verified(table, why) if why else _verify_table(cut, table))
@@ -142,7 +143,7 @@ def _latest(request: SourceRequest) -> Frontier:
     return newest
 
 
-def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Said) -> Frontier:
+def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Say) -> Frontier:
     """Return the first frontier at or past the snapshot; wait for it."""
     deadline = time.monotonic() + request.timeout_seconds
     topic = frontier_topic(request.topic_prefix)
@@ -199,7 +200,7 @@ def _nothing_between(request: SourceRequest, frontier: Frontier, end: Lsn) -> bo
 
 
 def _quoted(publications: Sequence[str]) -> str:
-    """Return names as the plugin takes them: each slot decodes every table."""
+    """Return the names for the plugin; any slot decodes the tables of all publications."""
     return ",".join(f'"{name}"' for name in publications)
 
 
@@ -296,7 +297,7 @@ def _difference(row: Mismatch, names: Mapping[str, str], offset: str | None) -> 
 
 
 def _only(table: TableName, heirs: Sequence[str]) -> tuple[str, ...]:
-    """Say that the rows of tables which inherit from one were not compared as its own."""
+    """Return the note that rows of inheriting tables were not compared, if there are any."""
     if not heirs:
         return ()
     return (f"compared with ONLY {table}: rows of {', '.join(heirs)} are in SELECT * of it too",)
@@ -321,7 +322,7 @@ def _not_verified(table: TableName, *notes: str) -> VerifyReport:
 def _never_written(
     snapshot: Snapshot, table: TableName, folded: Folded, where: str, notes: Sequence[str]
 ) -> VerifyReport:
-    """Compare a table of which the log has no row, perhaps tombstones: the source has none too."""
+    """Compare a table without a row on the log, perhaps with tombstones: it must be empty."""
     rows = count_rows(snapshot, table, where=where)
     return VerifyReport(
         view=str(table),
@@ -335,7 +336,7 @@ def _never_written(
 
 
 def _no_row(tombstones: int) -> str:
-    """Say that a topic has no row; the cleaner may have taken the deleted ones.
+    """Return the note that a topic has no row.
 
     >>> _no_row(0), _no_row(3)
     ('the log has never had a row of it', 'the log has no row of it, but 3 tombstones')

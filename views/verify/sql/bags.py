@@ -1,9 +1,9 @@
 """Lists in an order that Spark leaves open: `collect_list`, `collect_set`, unless sorted at once.
 
-Such a list holds the same elements whichever way its rows came together, so it is compared as a
-bag: both engines' lists are put in one order first. That is only right where nothing has looked at
-the order before. So a bag may be handed on, be put into a struct or into another list, be counted
-or sorted; whatever else reads it is refused.
+Such a list has the same elements in whatever order its rows arrive, so it is compared as a bag:
+the lists of both engines are sorted first. That is only right if nothing has used the order before.
+So a bag may be passed on, be put into a struct or another list, be counted or sorted; any other use
+is refused.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from views.base.spark_sql import sources_of
 from views.verify.values.types import Type, quoted
 
 LISTS = (exp.ArrayAgg, exp.ArrayUniqueAgg)
-_HANDED = (exp.Alias, exp.Paren, exp.Filter, exp.PropertyEQ)
+_PASSING = (exp.Alias, exp.Paren, exp.Filter, exp.PropertyEQ)
+"""Expressions whose value is that of the expression inside."""
 _READERS = (exp.ArraySort, exp.ArraySize, exp.ArrayContains, *LISTS)
-"""What gives the same whatever the order is."""
-_HOLDERS = (*_HANDED, exp.Struct, exp.Coalesce, exp.Select, exp.Subquery)
+"""Functions whose result does not depend on the order of a list."""
+_HOLDERS = (*_PASSING, exp.Struct, exp.Coalesce, exp.Select, exp.Subquery)
 
 
 @dataclass(frozen=True, slots=True)
 class BagPlaces:
-    """Where in a value there are bags."""
+    """The places in a value where there are bags."""
 
     is_bag: bool = False  # whether the value itself is one
-    element: BagPlaces | None = None  # of a list, where in its elements there are any
-    # of a struct, where in its fields there are any
+    element: BagPlaces | None = None  # of a list, the places in its elements
+    # of a struct, the places in its fields
     fields: Mapping[str, BagPlaces] = field(default_factory=dict)
 
 
@@ -66,13 +67,13 @@ class Bags:
                 return BagPlaces(fields=fields) if fields else None
             case exp.Column():
                 return self._column(node)
-            case _ if isinstance(node, _HANDED):
+            case _ if isinstance(node, _PASSING):
                 return self.of(node.this)
             case _:
                 return None
 
     def misread(self, node: exp.Expr) -> str | None:
-        """Return the reason why a value that holds bags is not read right, or None."""
+        """Return the reason why the result of reading bags depends on their order, or None."""
         if isinstance(node, exp.Select | exp.SetOperation) and self._is_distinct(node):
             return "lists in an order that is left open are compared"
         if not isinstance(node, exp.Column | exp.ArrayAgg | exp.ArrayUniqueAgg):
@@ -80,7 +81,7 @@ class Bags:
         if self.of(node) is None:
             return None
         outer = node.parent
-        while isinstance(outer, _HANDED):
+        while isinstance(outer, _PASSING):
             outer = outer.parent
         if isinstance(outer, (*_HOLDERS, *_READERS)):
             return None
@@ -114,7 +115,7 @@ def _selects(query: exp.Expr) -> list[exp.Select]:
 
 
 def in_order(value: str, kind: Type, bag: BagPlaces) -> str:
-    """Return the SQL of a value whose bags are put in one order, innermost first."""
+    """Return the SQL of a value with its bags sorted, innermost first."""
     if kind.name == "array":
         inner = value
         if bag.element is not None:

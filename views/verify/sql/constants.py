@@ -1,4 +1,4 @@
-"""Arguments that have to be constants of a kind for a function to mean the same in both engines."""
+"""Arguments that must be certain constants for a function to mean the same in both engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PART_OF_PATTERN = (
     rf"{_REPETITION}|\[\\s\\S\]|{_ONE_OF}|\\z|{_SIGN}|\(\?:|\)|\||\^|[A-Za-z0-9_ ]|[^\x00-\x7f]"
 )
 _ALIKE = rf"(?:(?:{_PART_OF_PATTERN})(?!(?<=[*+?}}])[*+?{{]))+"
-"""Patterns that Java and RE2 read alike: each sign stands for itself by a backslash."""
+"""Patterns that Java and RE2 read alike; punctuation stands for itself behind a backslash only."""
 _NO_PATTERN = re.compile(r"[\w ,;:/=@#%&~'\"<>!_-]+")
 
 
@@ -38,7 +38,9 @@ def unchecked(  # noqa: C901, PLR0911, PLR0912 - one for each function
             return "only a constant length from 0 means the same"
         case exp.Repeat() if not _is_count(node.args.get("times")):
             return "only a constant number from 0 means the same"
-        case exp.StrPosition() if node.args.get("position") or not _text(node.args.get("substr")):
+        case exp.StrPosition() if node.args.get("position") or not _constant_text(
+            node.args.get("substr")
+        ):
             return "only a constant text, and no start, means the same"
         case exp.RegexpSplit() if node.args.get("limit") or not _is_plain(node.expression):
             return "only a constant text without signs of patterns is checked"
@@ -64,8 +66,8 @@ def unchecked(  # noqa: C901, PLR0911, PLR0912 - one for each function
 
 
 def _is_read_alike(node: exp.RegexpLike | exp.RegexpReplace) -> bool:
-    """Tell whether Java and RE2 match the same; one place of a text where it is replaced."""
-    pattern = _text(node.expression)
+    """Tell whether Java and RE2 match the same parts of any text."""
+    pattern = _constant_text(node.expression)
     if not re.fullmatch(_ALIKE, pattern):
         return False
     if isinstance(node, exp.RegexpLike):
@@ -89,7 +91,7 @@ def _is_read_alike(node: exp.RegexpLike | exp.RegexpReplace) -> bool:
 def path_of(node: exp.JSONExtract | exp.JSONExtractScalar) -> str:
     """Return the path of an extraction as it is written, or an empty text."""
     path = node.expression
-    return path.sql("spark").strip("'") if isinstance(path, exp.JSONPath) else _text(path)
+    return path.sql("spark").strip("'") if isinstance(path, exp.JSONPath) else _constant_text(path)
 
 
 def _is_known_pattern(pattern: str) -> bool:
@@ -97,16 +99,17 @@ def _is_known_pattern(pattern: str) -> bool:
     return "%" not in rest and not any(letter.isalpha() for letter in rest.replace("T", ""))
 
 
-def _text(node: exp.Expr | None) -> str:
+def _constant_text(node: exp.Expr | None) -> str:
+    """Return a constant text; an empty one if it is not constant."""
     return node.name if isinstance(node, exp.Literal) and node.is_string else ""
 
 
 def _is_plain(node: exp.Expr | None) -> bool:
-    return _NO_PATTERN.fullmatch(_text(node)) is not None
+    return _NO_PATTERN.fullmatch(_constant_text(node)) is not None
 
 
 def _is_before_first(node: exp.Expr | None) -> bool:
-    """Tell whether a constant is no place from 1; another value is looked at row by row."""
+    """Tell whether a constant is not a start from 1; other values are checked row by row."""
     return isinstance(node, exp.Literal | exp.Neg | None) and not _is_count(node, least=1)
 
 
@@ -122,7 +125,7 @@ MOMENTS = {"date": _DAY, "timestamp": _MOMENT, "timestamp_ntz": _MOMENT}
 _OFFSET = re.compile(
     f"{_DAY}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\\.[0-9]{{1,6}})?(Z|[+-][0-9]{{2}}(:[0-9]{{2}})?)"
 )
-"""A moment with its offset from UTC, as PostgreSQL shows one; Spark reads it, DuckDB drops it."""
+"""A timestamp with its offset from UTC, as PostgreSQL prints it; DuckDB ignores the offset."""
 
 
 def as_moment(text: str, kind: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Values that end a proof: PostgreSQL has an error, or another value, where Spark gives one.
+"""Values that end a proof, because PostgreSQL has an error or another value where Spark gives one.
 
-A query that meets such a value ends with what `ends` has put into it: the expression as it is
-written, what is wrong, and what to write instead.
+The translated query raises an error at such a value, with the expression as it was written, what is
+wrong, and what to write instead.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from views.verify.sql.sqltypes import INTEGERS
 from views.verify.values.types import Type, literal
 
 OWN = "view: "
-"""Before what a query says itself of a value that ends its proof."""
+"""Begins the errors that the translated query raises itself."""
 TEXT = "text"
-"""Under which a function keeps its text for messages, while its parts are corrected."""
+"""The key in a node's `meta` under which its original text is kept for messages."""
 FAILING_AT = (
     *(exp.Sqrt, exp.Exp, exp.Pow, exp.Ln, exp.Log, exp.Ceil, exp.Floor, exp.Substring, exp.Cast),
     *(exp.Upper, exp.Lower, exp.Levenshtein, exp.Like, exp.ILike, exp.TimeToStr),
     *(exp.JSONExtract, exp.JSONExtractScalar),
 )
-"""Classes of expressions whose text is kept."""
+"""Classes of expressions whose original text is kept."""
 NO_DECIMAL = (
     "of NaN or an infinity, which no decimal is: leave such rows out, or write "
     "CASE WHEN abs(x) < 9e18 THEN … END, which gives null for them"
@@ -44,7 +44,7 @@ _TOTAL = (
     "the total, Spark none; write the total as a query of its own, without GROUP BY, with UNION ALL"
 )
 _BIGINT_DIGITS = 18
-"""All whole numbers of so many digits are bigints."""
+"""Every integer of so many digits is a bigint."""
 
 
 def ended(  # noqa: PLR0911 - one for each function
@@ -76,7 +76,7 @@ def ended(  # noqa: PLR0911 - one for each function
 
 
 def _part_of_text(node: exp.Substring) -> exp.Expr | None:
-    """Return a part of a text; where its start is before the first letter the engines differ."""
+    """End the proof at a start before the first letter, where the engines differ."""
     start, length = node.args.get("start"), node.args.get("length")
     if start is not None and not isinstance(start, exp.Literal):
         part = unless(f"({start.sql('duckdb')}) < 1", node, "has a start before the first letter")
@@ -107,20 +107,20 @@ def _fits_bigint(kind: Type | None) -> bool:
 def unless(wrong: str, node: exp.Expr, why: str, right: exp.Expr | None = None) -> exp.Expr:
     """End the proof at a value for which PostgreSQL has an error, or another value.
 
-    `wrong`: the condition of it, for DuckDB. `why`: what the value is, for people. `right`: what it
-    gives else; None for the function as it stands.
+    `wrong`: the condition for that, in DuckDB's SQL. `why`: what is wrong with the value, for
+    people. `right`: the expression for other values; None for `node` itself.
     """
     value = (node if right is None else right).sql("duckdb")
     return as_duckdb(f"CASE WHEN {wrong} THEN error({message(node, why)}) ELSE {value} END")
 
 
 def message(node: exp.Expr, why: str) -> str:
-    """Return the message of a value that ends a proof, as a text of DuckDB's."""
+    """Return the message about a value that ends a proof, as a literal of DuckDB."""
     return literal(f"{OWN}{node.meta.get(TEXT) or node.sql('spark')} {why}")
 
 
 def _power(node: exp.Pow) -> exp.Expr:
-    """Return a power; where there is none, Spark has NaN or Infinity, and PostgreSQL an error."""
+    """End the proof at an undefined power: Spark has NaN or Infinity, PostgreSQL an error."""
     one, two = (f"({part.sql('duckdb')})::DOUBLE" for part in (node.this, node.expression))
     value = f"power({one}, {two})"
     undefined = f"isnan({value}) AND NOT isnan({one}) AND NOT isnan({two})"
@@ -129,9 +129,9 @@ def _power(node: exp.Pow) -> exp.Expr:
 
 
 def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
-    """End the proof where a total of no rows is asked for that Spark does not give.
+    """End the proof at a total over no rows, for which Spark returns no row.
 
-    An empty set of groups has a row even of no rows, in PostgreSQL and in DuckDB.
+    In PostgreSQL and in DuckDB an empty grouping set has a row even without input.
     """
     group = select.args.get("group")
     if group is None or not has_total(group):
@@ -147,7 +147,7 @@ def with_total(select: exp.Select, having: exp.Having) -> exp.Expr | None:
 
 
 def has_total(group: exp.Group) -> bool:
-    """Tell whether a set of groups is empty; alone it has a row of no rows in Spark 4.2 only."""
+    """Tell whether a group has an empty grouping set in each part, so a total over all rows."""
     return bool(group.expressions) and all(map(_has_empty, group.expressions))
 
 

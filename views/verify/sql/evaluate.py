@@ -1,4 +1,4 @@
-"""A view's rows as DuckDB computes them, in the types that the view has."""
+"""Compute a view's rows in DuckDB, in the types that the view has."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _OF_VALUES = (
     duckdb.InvalidInputException,
     duckdb.OutOfRangeException,
 )
-"""What DuckDB ends with at a value."""
+"""DuckDB's errors about a single value."""
 _DECIMAL = r"DECIMAL\(\d+,\d+\)"
 _CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
-"""Types whose keys are written as constants into a query."""
+"""Types whose keys are written into a query as constants."""
 _MOST_CONSTANTS = 20_000
 
 
@@ -43,10 +43,9 @@ def computed_float(name: str) -> str:
 class Evaluated:
     """Facts about a view's columns for their comparison."""
 
-    floats: Mapping[str, Equality]  # of each, how its floats are compared
-    bags: Mapping[
-        str, BagPlaces
-    ]  # those that hold lists in an order that Spark leaves open, and where
+    floats: Mapping[str, Equality]  # for each column, how its floats are compared
+    # for columns with lists in an order that Spark leaves open, where these lists are
+    bags: Mapping[str, BagPlaces]
 
 
 class Prepared:
@@ -86,19 +85,20 @@ def evaluate(
 ) -> Evaluated:
     """Compute a view's query over the states.
 
-    What takes each row from one row is computed as it is read, without a copy: a reader meets
-    what the query does not compute, and reads in `computing`.
+    A query that makes each row from one row becomes a view of DuckDB, computed when it is read,
+    without a copy. Its errors about values then arise while it is read, which has to happen in
+    `computing`.
 
-    `table`: name of what is computed. `sql`: the view's query in Spark SQL. `tables`: the captured
-    tables and the types of their columns. `columns`: names and types of the view's columns. `only`:
-    the keys whose rows are wanted; None for all rows. `prepared`: kept from earlier evaluations
-    in this database; None to keep nothing.
+    `table`: name of the result. `sql`: the view's query in Spark SQL. `tables`: the captured tables
+    and the types of their columns. `columns`: names and types of the view's columns. `only`: the
+    keys whose rows are computed; None for all rows. `prepared`: kept from earlier evaluations in
+    this database; None to keep nothing.
 
     Returns:
-        What is to be known of the columns when they are compared.
+        The facts that the comparison of the columns needs.
 
     Raises UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it;
-    LogError: a value that it reads has no exact place in its column.
+    LogError: its column's type cannot hold a value that it reads.
     """
     prepared = prepared or Prepared()
     translation = prepared.translation(sql, tables)
@@ -121,7 +121,7 @@ def evaluate(
 class Keys:
     """Some keys of a view."""
 
-    table: str  # holds them, each once, in columns that are called as the view's
+    table: str  # has each of them once, in columns with the names of the view's
     columns: tuple[str, ...]  # of the view's key
 
     def condition(
@@ -132,11 +132,12 @@ class Keys:
     ) -> str:
         """Return the condition that a row `(c0, c1, …)` has one of the keys.
 
-        That each column has one of some constants says less, and DuckDB takes it down to the
-        tables that the column comes from: so it computes little more than the rows of these keys.
+        It also has the weaker condition that each column is one of some constants, because DuckDB
+        can push that down to the tables that the column comes from, and so computes little more
+        than the rows of these keys.
 
-        `columns`: names and types of the view's columns. `computed`: the types in which the query
-        gives them.
+        `columns`: names and types of the view's columns. `computed`: the types of the query's
+        result.
         """
         parts, same = [], []
         for place, (name, kind) in enumerate(columns):
@@ -159,8 +160,8 @@ class Keys:
 def _constant(text: str, kind: Type, computed: str) -> str:
     """Return the SQL of a key's value.
 
-    To bind a thousand casts takes DuckDB longer than to compute the rows, so where the query gives
-    the very type that a constant has by itself, there is none.
+    It is not cast where the result already has a constant's own type: DuckDB takes longer to bind a
+    thousand casts than to compute the rows.
     """
     if computed == duckdb_type(kind):
         if kind.name in INTEGERS:
@@ -174,8 +175,8 @@ def _constant(text: str, kind: Type, computed: str) -> str:
 def computing() -> Iterator[None]:
     """Raise DuckDB's errors about a view's query as errors of ours.
 
-    Raises UnverifiableError: DuckDB refuses it; LogError: a value that it reads has no exact place
-    in its column.
+    Raises UnverifiableError: DuckDB refuses it; LogError: its column's type cannot hold a value
+    that it reads.
     """
     try:
         with exact_values():
@@ -195,8 +196,7 @@ def locating(
 ) -> Iterator[None]:
     """Name the columns of a relation that cannot be computed for some of its values.
 
-    `relation`: it, as it stands behind FROM. `columns`: SQL of its columns, by the names that the
-    view gives them.
+    `relation`: its SQL after FROM. `columns`: SQL of its columns, by the view's names for them.
 
     Raises duckdb.Error: the error as it is, with the columns before it.
     """
@@ -215,7 +215,7 @@ def locating(
 def _failing(
     database: duckdb.DuckDBPyConnection, relation: str, columns: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns that fail; none where all do, or what comes before them."""
+    """Return the columns that fail; none if all do, or the relation itself fails."""
     failing = []
     for name, value in columns.items():
         try:
@@ -226,7 +226,7 @@ def _failing(
 
 
 def ordered(value: str, name: str, kind: Type, bags: Mapping[str, BagPlaces]) -> str:
-    """Return the SQL of a column's value with the lists in one order that are in none."""
+    """Return the SQL of a column's value with its unordered lists sorted."""
     bag = {column.lower(): list_bag for column, list_bag in bags.items()}.get(name.lower())
     return value if bag is None else in_order(value, kind, bag)
 
@@ -238,7 +238,7 @@ def _compute(
     columns: Sequence[tuple[str, Type]],
     only: Keys | None,
 ) -> None:
-    """Make a relation of a query, each of its columns in the type that the view has."""
+    """Create a view or a table of a query, each column cast to the type that the view has."""
     places = [f"c{place}" for place in range(len(columns))]
     query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     described = database.execute(f"DESCRIBE {query}").fetchall()
@@ -251,9 +251,9 @@ def _compute(
         value = f"CAST({place} AS {duckdb_type(kind)})"
         casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
     relation = "VIEW" if translation.by_row and only is None else "TABLE"
-    for relation in ("VIEW", "TABLE"):
+    for old in ("VIEW", "TABLE"):  # DuckDB refuses to drop one as the other
         with suppress(duckdb.CatalogException):
-            database.execute(f"DROP {relation} IF EXISTS {quoted(table)}")
+            database.execute(f"DROP {old} IF EXISTS {quoted(table)}")
     named = dict(zip((name for name, _ in columns), places, strict=True))
     with locating(database, f"({query})", named):
         database.execute(

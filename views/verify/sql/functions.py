@@ -1,6 +1,6 @@
 """The functions of Spark's SQL that are known to mean the same in DuckDB, each with an example.
 
-The translation allows these and no others, with the types that `compared.txt` has;
+The translation allows these and no others, with the types in `compared.txt`;
 `docs/sql.md` lists both. A test computes each example in both engines over rows with nulls,
 negatives, empty texts and the ends of ranges.
 """
@@ -15,12 +15,12 @@ from views.verify.sql.signatures import COMPARED
 
 @dataclass(frozen=True, slots=True)
 class Provable:
-    """A function, or several that are one to the parser."""
+    """A function, or several that the parser does not tell apart."""
 
     names: str  # as they are written in Spark's SQL
     parsed: tuple[str, ...]  # names of sqlglot's classes for it
     example: str  # an expression over the columns of `EXAMPLE_COLUMNS`
-    only: str = ""  # under which condition it is known to be the same; empty for always
+    only: str = ""  # the condition under which it is known to be the same; empty for always
 
 
 EXAMPLE_COLUMNS = {
@@ -34,7 +34,7 @@ EXAMPLE_COLUMNS = {
     "f": "boolean",
     "l": "array<int>",
 }
-"""What the examples are written over: Spark's types; `j` is JSON."""
+"""The columns of the examples, with Spark's types; `j` is JSON."""
 
 GROUPS: dict[str, tuple[Provable, ...]] = {
     "Conditions": (
@@ -213,7 +213,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
 ALLOWED = frozenset(
     name for group in GROUPS.values() for function in group for name in function.parsed
 ) | {"Anonymous", "Grouping"}
-"""Names of sqlglot's classes; what is anonymous to it is looked at by name."""
+"""Names of sqlglot's classes; functions that it does not know are allowed by name."""
 ANONYMOUS = frozenset({"pmod", "make_date", "get", "octet_length", "quotient"})
 NAMES = frozenset(
     name.lower()
@@ -221,7 +221,7 @@ NAMES = frozenset(
     for function in group
     for name in function.names.split(", ")
 ) | {"group", "grouping"}  # the first stands in WITHIN GROUP (…)
-"""Names of functions as views write them: several may be one to sqlglot, and not to Spark."""
+"""Names of functions as views write them: sqlglot takes some for one that are several in Spark."""
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""Signatures of a query: each operation with the types that it is given, compared in both engines.
+"""Signatures of a query: each operation with the types of its arguments.
 
 A signature is a line such as `equal(decimal, double)` or `cast(string) date`. A query is proved if
 every signature of it is among those of the expressions that tests compare (`COMPARED`).
@@ -27,21 +27,21 @@ _PASSED = (
 _OF_ANY_NUMBER = (exp.Concat, exp.ConcatWs, exp.DPipe, exp.Struct, exp.Array, exp.Count)
 UNKNOWN = "?"
 COMPARED = frozenset(files(__package__).joinpath("compared.txt").read_text("utf-8").splitlines())
-"""The signatures of what tests compare in Spark and DuckDB over hostile values.
+"""The signatures of the expressions that tests compare in Spark and DuckDB over hostile values.
 
-`make pages` writes the file of the lines of `tests/fixtures/expressions.txt`.
+`make pages` generates the file from `tests/fixtures/expressions.txt`.
 """
 
 
 def class_of(kind: Type | None, *, by_width: bool = False) -> str:
-    """Return the name of a type as far as what is compared depends on it."""
+    """Return the name of a type in signatures; integers of all widths share one."""
     if kind is None:
         return UNKNOWN
     return "integer" if kind.name in INTEGERS and not by_width else kind.name
 
 
 def signatures(query: exp.Expr, types: Types) -> Iterator[tuple[exp.Expr, str]]:
-    """Yield the parts of a query whose meaning is compared, each with its signature."""
+    """Yield the operations in a query, each with its signature."""
     for node in query.walk():
         for signature in _signatures_of(node, types):
             yield node, signature
@@ -144,7 +144,7 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _arguments(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values that an operation is given, in the order of its arguments."""
+    """Return the arguments of an operation, in their order."""
     arguments: list[exp.Expr] = []
     for value in node.args.values():
         for part in value if isinstance(value, list) else [value]:
@@ -161,7 +161,7 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
 
 @cache
 def is_compared(signature: str) -> bool:
-    """Tell whether a test compares it; of a type that is not known here any type will do."""
+    """Tell whether a test compares a signature; an unknown type matches any."""
     if UNKNOWN not in signature:
         return signature in COMPARED
     form = re.escape(signature).replace(re.escape(UNKNOWN), r"[a-z_]+")

@@ -1,8 +1,8 @@
-"""Spark's types of the parts of a query, as far as their arithmetic depends on them.
+"""Infer Spark's types of the parts of a query, as far as arithmetic depends on them.
 
 sqlglot's own inference knows names of types but not the precision of decimals, on which the
-scale of a quotient or an average depends. What is not known here is None, and a translation that
-needs it is refused instead of guessed. Rules: Spark's `DecimalPrecision`.
+scale of a quotient or an average depends. An unknown type is None, and a translation that needs it
+is refused. The rules are those of Spark's `DecimalPrecision`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TableTypes = Mapping[str, Mapping[str, Type]]
 
 
 def adjusted(precision: int, scale: int) -> Type:
-    """Return the decimal that holds a result: decimals go first, but not below six."""
+    """Return the decimal of a result; if it is too long, its scale is cut, but not below six."""
     if precision <= _MAX_PRECISION:
         return Type("decimal", precision, scale)
     whole = precision - scale
@@ -47,7 +47,7 @@ def adjusted(precision: int, scale: int) -> Type:
 
 
 def as_decimal(kind: Type) -> Type | None:
-    """Return the decimal that an integer is widened to; a decimal itself; None for others."""
+    """Return the decimal of an integer type, a decimal as it is, None for other types."""
     if kind.name == "decimal":
         return kind
     digits = kind.precision or _INTEGER_DIGITS.get(kind.name, 0)
@@ -55,7 +55,7 @@ def as_decimal(kind: Type) -> Type | None:
 
 
 def widest(kinds: Iterable[Type | None]) -> Type | None:
-    """Return the type that holds all of some branches."""
+    """Return the type that holds the values of all branches, None if it is not known."""
     branches = [kind for kind in kinds if kind is None or kind.name != "void"]
     types = [kind for kind in branches if kind is not None]
     if len(types) < len(branches) or not types:
@@ -73,7 +73,7 @@ def widest(kinds: Iterable[Type | None]) -> Type | None:
 
 
 def fits(kinds: Iterable[Type | None]) -> bool:
-    """Tell whether one decimal holds all of some values: else each engine cuts them its own way."""
+    """Tell whether one decimal holds all of these types: otherwise the engines cut differently."""
     values = list(kinds)
     decimals = [decimal for kind in values if kind is not None and (decimal := as_decimal(kind))]
     if not any(kind is not None and kind.name == "decimal" for kind in values):
@@ -105,7 +105,7 @@ class Types:
         return self._known[id(node)]
 
     def is_bare(self, node: exp.Expr) -> bool:
-        """Tell whether a value is a captured column as it stands, not one that is computed."""
+        """Tell whether a value is a captured column unchanged, rather than computed."""
         match node:
             case exp.Alias() | exp.Paren() | exp.PropertyEQ():
                 return self.is_bare(
@@ -201,7 +201,7 @@ class Types:
         if name.lower() not in names or any(len(items) != len(names) for items in selects):
             return None
         kinds = [self.of(items[names.index(name.lower())]) for items in selects]
-        # A constant counts with all digits of its type here.
+        # In a set operation a constant counts with all digits of its type.
         return widest(Type(k.name) if k is not None and k.name in INTEGERS else k for k in kinds)
 
     def _aggregate(self, node: exp.Sum | exp.Avg) -> Type | None:
@@ -226,7 +226,7 @@ class Types:
         return Type("decimal", min(kind.precision - kind.scale + 1 + scale, _MAX_PRECISION), scale)
 
     def _moved(self, node: exp.Expr) -> Type | None:
-        """Return the type of a date or moment and an interval: a date stays one by whole days."""
+        """Return the type of a date or timestamp and an interval: whole days leave a date a date."""
         kind, unit = self.of(node.args["this"]), node.args["expression"].text("unit")
         if kind is None or kind.name not in {"date", "timestamp", "timestamp_ntz"}:
             return None
@@ -261,7 +261,7 @@ def _decimal_result(node: exp.Expr, one: Type, two: Type) -> Type | None:
         case _:
             exact = Type("decimal", min(whole) + scale, scale)
     result = adjusted(exact.precision, exact.scale)
-    # A result that Spark has to round is not the one that DuckDB gives.
+    # Where Spark has to round a result, DuckDB's may differ.
     return result if result.scale == exact.scale else None
 
 
@@ -282,7 +282,7 @@ def _literal(node: exp.Literal) -> Type | None:
     if node.is_string:
         return Type("string")
     if text.isdigit():
-        # Beside a decimal, a literal counts with its own digits: `precision` carries them.
+        # Beside a decimal, Spark counts a literal by its own digits, which `precision` has.
         name = "int" if int(text) < 1 << 31 else "bigint"
         return Type(name, precision=len(text)) if int(text) < 1 << 63 else None
     whole, point, fraction = text.partition(".")
@@ -294,7 +294,7 @@ def _literal(node: exp.Literal) -> Type | None:
 
 def _named(kind: exp.Expr | None) -> Type | None:
     if kind is None or kind.is_type(exp.DataType.Type.UNKNOWN):
-        return None  # most parts of a query: to write and read it takes longer than the rest
+        return None  # most parts of a query; parsing them all would take most of the time
     try:
         return parse_type(kind.sql("spark").lower().replace(": ", ":"))
     except ViewError:

@@ -1,18 +1,18 @@
-"""A view's Spark SQL to DuckDB's: parsed and written by sqlglot, corrected where the two differ.
+"""Translate a view's Spark SQL to DuckDB's with sqlglot, corrected where the engines differ.
 
-Only what is known to mean the same in both passes. A function that is not on the list, a cast
-whose rounding differs, an order that Spark leaves open: each is an `UnverifiableError`, never a
-query that happens to run. Where they differ and we correct it:
+Only SQL that is known to mean the same in both is translated. A function that is not on the list, a
+cast whose rounding differs, an order that Spark leaves open: each is an `UnverifiableError`, never
+a query that happens to run. These differences are corrected:
 
 - `round` of a double: Spark rounds its shortest decimal text half up, DuckDB multiplies;
 - `avg` and `/` of decimals: exact in Spark, doubles in DuckDB;
 - a float beside another number: a double in Spark (ANSI), a float in DuckDB;
-- `+`, `-` and `*` of decimals of up to 18 digits: DuckDB keeps to 64 bits, and overflows;
-- `trim` takes blanks alone in Spark, and every kind of white space in DuckDB;
+- `+`, `-` and `*` of decimals of up to 18 digits: DuckDB computes in 64 bits, and overflows;
+- `trim` removes only blanks in Spark, and all white space in DuckDB;
 - a cast to an integer truncates in Spark and rounds in DuckDB;
 - a cast of a double to a decimal goes by its shortest text in Spark;
-- `dayofweek` starts at 1, and a null is no NaN;
-- a list of no elements is empty in Spark and null in DuckDB; in which order a list is collected is
+- `dayofweek` starts at 1 in Spark, and `isnan` of a null is false;
+- a list without elements is empty in Spark and null in DuckDB; the order of a collected list is
   open in Spark, so such lists are compared as bags (`views.verify.sql.bags`);
 - timestamps with a zone: `views.verify.values.types` has them in UTC without one.
 """
@@ -65,7 +65,7 @@ from views.verify.values.types import Type, literal
 
 INFINITE = "an infinite date or moment in a function"
 _LAST_DAY = 2_145_042_905
-"""The last day of PostgreSQL, since 1970; the first is `_FIRST_DAY`."""
+"""The last date of PostgreSQL, in days since 1970; the first is `_FIRST_DAY`."""
 _FIRST_DAY = -2_440_588
 MACROS = (
     """CREATE OR REPLACE MACRO unscaled(d) AS
@@ -78,7 +78,8 @@ MACROS = (
     CASE WHEN q < 0 THEN '-' ELSE '' END
     || left(digits(q, s), length(digits(q, s)) - s) || '.' || right(digits(q, s), s)""",
     """CREATE OR REPLACE MACRO ten_to(n) AS CAST('1' || repeat('0', n::INTEGER) AS HUGEINT)""",
-    # PostgreSQL's groups of four digits, and its first one, of a decimal of s places.
+    # PostgreSQL computes a numeric in groups of four digits: those of a decimal of s places, and
+    # the first group of them.
     """CREATE OR REPLACE MACRO groups_of(n, s) AS
     abs(n)::VARCHAR || repeat('0', ((4 - s % 4) % 4)::INTEGER)""",
     """CREATE OR REPLACE MACRO first_group(t) AS
@@ -88,9 +89,9 @@ MACROS = (
     greatest(s, t, 16 - 4 * (((length(groups_of(n, s)) + 3) // 4 - (s + 3) // 4)
     - ((length(groups_of(d, t)) + 3) // 4 - (t + 3) // 4)
     - (first_group(groups_of(n, s)) <= first_group(groups_of(d, t)))::INTEGER)) END""",
-    # Null where Spark has an error: one here would make the call volatile, and DuckDB takes
-    # rows wrongly by such a value of a correlated subquery that counts. It binds no lambda in
-    # HAVING, so that the values stand as often as they are needed.
+    # Null where Spark has an error: calling `error` would make the macro volatile, and DuckDB
+    # chooses wrong rows by a volatile value in a correlated subquery that counts. DuckDB binds no
+    # lambda in HAVING, which is why values are repeated instead of named once.
     r"""CREATE OR REPLACE MACRO with_point(q, s) AS
     regexp_replace(regexp_replace(q::VARCHAR, '^-?', '\0' || repeat('0', s + 1)),
     '([0-9]{' || s || '})$', '.\1')""",
@@ -105,13 +106,13 @@ MACROS = (
     places_of_quotient(unscaled(a), s, nullif(unscaled(b), 0), t))""",
     f"""CREATE OR REPLACE MACRO finite(t, whole) AS
     CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}') ELSE t END""",
-    # Spark takes such a day for another, round the ends of 32 bits; PostgreSQL has an error.
+    # Beyond 32 bits of days Spark wraps round to another day; PostgreSQL has an error.
     f"""CREATE OR REPLACE MACRO moved_day(t, n, whole) AS
     CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}')
     WHEN (t - DATE '1970-01-01')::BIGINT + n::BIGINT NOT BETWEEN {_FIRST_DAY} AND {_LAST_DAY}
     THEN error('{OWN}' || whole || ': a date that is out of range once days are added')
     ELSE t + n::INTEGER END""",
-    # Spark counts the years before the first as 0, -1, …, and gives those after 9999 a plus sign.
+    # Spark counts the years before year 1 as 0, -1, …, and writes those after 9999 with a plus sign.
     """CREATE OR REPLACE MACRO far_text(t) AS
     CASE WHEN year(t) < 0 THEN '-' WHEN year(t) > 9999 THEN '+' ELSE '' END
     || lpad(abs(year(t))::VARCHAR, greatest(length(abs(year(t))::VARCHAR), 4)::INTEGER, '0')
@@ -121,12 +122,12 @@ MACROS = (
     f"""CREATE OR REPLACE MACRO moment_text(t, whole) AS
     CASE WHEN isinf(t) THEN error('{OWN}' || whole || ': {INFINITE}')
     WHEN year(t) BETWEEN 1 AND 9999 THEN CAST(t AS VARCHAR) ELSE far_text(t) END""",
-    # Of two values of one name Spark takes the first, PostgreSQL the last.
+    # If an object has a name twice, Spark takes the first value, PostgreSQL the last.
     f"""CREATE OR REPLACE MACRO json_once(j, p, whole) AS CASE WHEN json_valid(j) THEN
     CASE WHEN list_unique(json_keys(j, p)) < len(json_keys(j, p))
     THEN error('{OWN}' || whole || ': a name that stands twice in an object in JSON')
     ELSE j END ELSE j END""",
-    # Spark writes other numbers and nested values anew, by rules of its own.
+    # Spark formats other numbers and nested values by rules of its own.
     f"""CREATE OR REPLACE MACRO json_scalar(j, p, whole) AS CASE WHEN json_valid(j) THEN
     CASE json_type(j, p)
     WHEN 'DOUBLE' THEN error('{OWN}' || whole || ' is a number with a fraction in JSON')
@@ -138,7 +139,7 @@ MACROS = (
 _FAILING = frozenset({"error"}) | {
     text.split("MACRO ")[1].partition("(")[0] for text in MACROS if "error(" in text
 }
-"""Functions that may end a proof, so that DuckDB counts them as volatile."""
+"""Functions that may end a proof, which DuckDB therefore takes for volatile."""
 _NO_FIELDS = (
     "it has no fields here; write its text, or have the fields as columns of the table in "
     "PostgreSQL"
@@ -150,7 +151,7 @@ _OTHER_NAMES = {"every": "bool_and", "some": "bool_or"}
 _TRIED = "texts are tried as integers, decimals and doubles alone"
 _MINUS_ONE = exp.Neg(this=exp.Literal.number(1))
 _WRITTEN = "written"
-"""Under which a window keeps what the view has, while its parts are corrected."""
+"""The key in a window's `meta` under which a copy of the view's own form is kept."""
 
 _OF_TEXTS = frozenset(
     {
@@ -160,7 +161,7 @@ _OF_TEXTS = frozenset(
         *("Translate", "Trim", "Upper"),
     }
 )
-"""Operations on texts, of which PostgreSQL has none on a number or a date."""
+"""Operations on texts, which PostgreSQL does not have for a number or a date."""
 _SEVERAL_ROWS = (
     *(exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Join, exp.Lateral, exp.Subquery),
     *(exp.With, exp.UDTF, exp.Explode, exp.SetOperation, exp.Order, exp.Limit, exp.Offset),
@@ -189,32 +190,33 @@ _MOVED = (*_OF_MOMENTS, exp.Add, exp.Sub)
 _JOINED = (exp.Concat, exp.ConcatWs, exp.DPipe)
 """Functions for which Spark takes PostgreSQL's infinity for a day of the year 5881580."""
 _BLANK = r"[\x00-\x20\x7f]"
-"""What Spark takes off the ends of a text before it reads a number (`UTF8String.trimAll`)."""
+"""Characters that Spark removes from both ends of a text before it reads a number
+(`UTF8String.trimAll`)."""
 _INTEGER = "[+-]?[0-9]+"
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _ODD_DOUBLE = (
     rf"(?i){_BLANK}*[+-]?(inf|infinity|nan|{_NUMBER}[fd]|0x[0-9a-f.]+p[+-]?[0-9]+[fd]?){_BLANK}*"
 )
-"""Texts that Java takes for a double."""
+"""Texts that only Java reads as a double."""
 _INTEGER_NAMES = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 _NOT_ASCII = r"[^\x00-\x7f]"
 _ODD_CAPITALS = (
     r"[\x{149}\x{19b}\x{1f0}\x{264}\x{390}\x{3b0}\x{587}\x{1c8a}\x{1e96}-\x{1e9a}\x{1f50}-\x{1fff}"
     r"\x{a7cd}-\x{a7db}\x{fb00}-\x{fb17}\x{10d70}-\x{10d85}\x{16ebb}-\x{16ed3}]"
 )
-"""Letters whose capital form differs between the engines: a test looks at each there is."""
+"""Letters whose capital form differs between the engines; a test tries every letter."""
 _ODD_SMALL = r"[\x{130}\x{3a3}\x{1c89}\x{a7cb}-\x{a7dc}\x{10d50}-\x{10d65}\x{16ea0}-\x{16eb8}]"
-"""The same of small forms; that of the Greek sigma depends on what follows."""
+"""The same for small forms; that of the Greek sigma depends on the next letter."""
 _BITS = {"smallint": 16, "int": 32, "bigint": 64}
 _WRITTEN_FORMS = {
     **dict.fromkeys(_BITS, "[+-]?[0-9]+"),
     **dict.fromkeys(FLOATS, rf"{_NUMBER}|-?Infinity|NaN"),
     "boolean": "(?i)true|false",
 }
-"""Constants in quotes beside values of these types."""
+"""Forms of quoted constants beside values of these types."""
 _MOST_DIGITS = 38
 _EXACT_DIGITS = 15
-"""Digits of a decimal that a double holds, so that one division makes the nearest double."""
+"""Digits of a decimal that a double holds, so that one division gives the nearest double."""
 _IN_64_BITS = 18
 """Digits of a decimal that DuckDB computes with in 64 bits."""
 _UNITS = (
@@ -234,12 +236,12 @@ _PARTS = (
     "minute",
     "second",
 )
-"""What `extract` takes out of a date or a moment in both engines."""
+"""The parts of a date or timestamp that `extract` returns in both engines."""
 _ZONED = {exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ}
 
 
 class UnverifiableError(ChangelogError):
-    """A view cannot be recomputed independently; says why. Not a mismatch, and not a pass."""
+    """A view cannot be recomputed independently, so it is neither proved nor refuted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +250,10 @@ class Translation:
 
     sql: str  # its text
     names: tuple[str, ...]  # names of its columns
-    bare: frozenset[str]  # columns that are captured columns as they stand, or structs of such
-    groups: bool  # whether equal values become one somewhere, so that 0.0 may stand for -0.0
+    bare: frozenset[str]  # columns that are unchanged captured columns, or structs of these
+    groups: bool  # whether equal values are grouped somewhere, so that 0.0 may stand for -0.0
     by_row: bool = False  # whether each row comes from one row of one table
-    # columns that hold lists in an order that Spark leaves open, and where
+    # columns with lists in an order that Spark leaves open, and where these lists are
     bags: Mapping[str, BagPlaces] = field(default_factory=dict)
 
 
@@ -280,7 +282,7 @@ def translate(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Trans
         groups = query.find(exp.Group, exp.Distinct, exp.SetOperation) is not None
         by_row = isinstance(query, exp.Select) and query.find(*_SEVERAL_ROWS) is None
         all_bags = Bags(query)
-        _check(query, inferred, all_bags)
+        _check_query(query, inferred, all_bags)
         bags = {
             item.alias_or_name: bag for item in selects if (bag := all_bags.of(item)) is not None
         }
@@ -348,9 +350,10 @@ def _refuse(node: exp.Expr, why: str) -> UnverifiableError:
 
 
 def _check_names(sql: str) -> None:
-    """Refuse functions that are not known by the name that the view has.
+    """Refuse functions whose name in the view's text is not a known one.
 
-    To sqlglot several databases' functions are one, of which Spark may have none, or another.
+    sqlglot reads functions of several databases as one class, also those that Spark does not have,
+    or that mean something else there.
     """
     tokens = sqlglot.tokenize(sql, read=SparkSql)
     unknown = [
@@ -374,7 +377,7 @@ def _check_names(sql: str) -> None:
             raise UnverifiableError(f"cannot verify this SQL: function {name} is not known{hint}")
 
 
-def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
+def _check_query(query: exp.Expr, types: Types, bags: Bags) -> None:
     """Refuse each part that is not known to mean the same in both engines."""
     _check_meaning(query, types, bags)
     for node, signature in signatures(query, types):
@@ -383,7 +386,7 @@ def _check(query: exp.Expr, types: Types, bags: Bags) -> None:
 
 
 def _instead(node: exp.Expr, signature: str) -> str:
-    """Return the part of a refusal that tells another form of an operation, if one is compared."""
+    """Return the part of a refusal that suggests another form of an operation, if one is known."""
     if signature == "Sub(date, date)":
         return f": write datediff({shown(node.this)}, {shown(node.args['expression'])})"
     name, _, others = signature.partition("(")
@@ -449,7 +452,7 @@ def _check_meaning(  # noqa: C901, PLR0912 - one for each form
 
 
 def _check_place(node: exp.Expr, types: Types) -> None:
-    """Refuse a value that stands where one of its type has no meaning."""
+    """Refuse a value in a place where its type has no meaning."""
     for part in _conditions(node):
         kind = types.of(part)
         if kind is not None and kind.name not in {"boolean", "void"}:
@@ -468,7 +471,7 @@ def _check_place(node: exp.Expr, types: Types) -> None:
 
 
 def _check_written(node: exp.Expr, types: Types) -> None:
-    """Refuse a quoted constant that is no value of the type that it is compared with."""
+    """Refuse a quoted constant that is not a value of the type that it is compared with."""
     if not isinstance(node, _OF_ONE_DECIMAL):
         return
     for text, kinds in _texts_beside(node, types.of, _WRITTEN_FORMS.keys()):
@@ -479,7 +482,7 @@ def _check_written(node: exp.Expr, types: Types) -> None:
 
 
 def _is_written(text: str, name: str) -> bool:
-    """Tell whether a constant in quotes is one of a type, for PostgreSQL and both engines."""
+    """Tell whether PostgreSQL and both engines read a quoted constant as a value of a type."""
     if re.fullmatch(_WRITTEN_FORMS[name], text) is None:
         return False
     return name not in _BITS or -(1 << _BITS[name] - 1) <= int(text) < 1 << _BITS[name] - 1
@@ -501,7 +504,7 @@ def _conditions(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _around(node: exp.Expr) -> exp.Expr | None:
-    """Return the expression that a part stands in, without parentheses."""
+    """Return the expression around a part, without parentheses."""
     around = node.parent
     while isinstance(around, exp.Paren):
         around = around.parent
@@ -509,7 +512,7 @@ def _around(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_filter(node: exp.In) -> bool:
-    """Tell whether rows go by it alone, so that null and false are one."""
+    """Tell whether an IN only filters rows, so that null and false mean the same."""
     around = node.parent
     if isinstance(around, exp.Not):
         around = around.parent
@@ -593,7 +596,7 @@ def _check_text(node: exp.Expr, kind: Type | None) -> None:
 
 
 def _correct(query: exp.Expr, types: Types) -> None:
-    """Replace, innermost first, what the engines compute differently."""
+    """Replace, innermost first, the operations that the engines compute differently."""
     nodes = list(query.walk(bfs=True))
     kinds = {id(node): types.of(node) for node in nodes}
     for node in nodes:
@@ -624,10 +627,9 @@ def _correct(query: exp.Expr, types: Types) -> None:
 
 
 def _check_window(node: exp.Window, written: exp.Window) -> None:
-    """Refuse partitions and orders that may end the proof: DuckDB takes no volatile ones.
+    """Refuse partitions and orders that may end the proof: DuckDB accepts no volatile ones.
 
-    `node`: the window as DuckDB is to have it, in its query. `written`: the same as the view has
-    it.
+    `node`: the translated window, in its query. `written`: the window in the view's own form.
     """
     query = node.find_ancestor(exp.Select)
     group = None if query is None else query.args.get("group")
@@ -750,10 +752,10 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
 
 
 def _by_lists(node: exp.Reverse | exp.ArrayContains) -> exp.Expr:
-    """Return a text from its last letter on, or whether a list has a value.
+    """Translate `reverse` of a text and `array_contains`.
 
-    DuckDB's own `reverse` leaves letters and their accents together; its `list_contains` is false
-    where only nulls are left that the value may be.
+    DuckDB's own `reverse` keeps letters and their accents together; its `list_contains` is false
+    where Spark has null: if the value is not found, but the list has a null.
     """
     one = node.this.sql("duckdb")
     if isinstance(node, exp.Reverse):
@@ -802,7 +804,7 @@ def _parts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _named(macro: str, node: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Return a part of an expression, of which a macro says the text where it ends the proof."""
+    """Return the call of a macro for a part, with the text of the expression for its message."""
     return exp.func(macro, part.copy(), _whole(node), dialect="duckdb")
 
 
@@ -820,7 +822,7 @@ def _is_day(node: exp.TsOrDsAdd) -> bool:
 
 
 def _moved(node: exp.Add | exp.Sub, kind: Type | None) -> exp.Expr | None:
-    """Return a date or moment that days or an interval are added to, or taken from."""
+    """Translate adding days or an interval to a date or timestamp, or subtracting them."""
     moment, by = node.this.sql("duckdb"), node.expression.sql("duckdb")
     sign = "-" if isinstance(node, exp.Sub) else "+"
     if isinstance(node.expression, exp.Interval):
@@ -831,7 +833,7 @@ def _moved(node: exp.Add | exp.Sub, kind: Type | None) -> exp.Expr | None:
 
 
 def _day_added(node: exp.TsOrDsAdd) -> exp.Expr:
-    """Return a day that days are added to, or taken from."""
+    """Translate adding days to a date, or subtracting them."""
     days, sign = node.expression, ""
     if isinstance(days, exp.Mul) and days.expression == _MINUS_ONE:  # date_sub
         days, sign = days.this, "-"
@@ -841,7 +843,7 @@ def _day_added(node: exp.TsOrDsAdd) -> exp.Expr:
 
 
 def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
-    """Return a text that is padded, or cut alone where it is padded with nothing."""
+    """Translate padding; with an empty fill Spark only cuts the text."""
     if isinstance(fill, exp.Literal) and fill.name:
         return None
     text, length = node.this.sql("duckdb"), f"({node.expression.sql('duckdb')})"
@@ -853,7 +855,7 @@ def _padded(node: exp.Pad, fill: exp.Expr) -> exp.Expr | None:
 
 
 def _element(of: exp.Expr, place: exp.Expr, first: int) -> exp.Expr:
-    """Return an element of a list whose first has this number; DuckDB's first is 1."""
+    """Return an element of a list whose first element has the number `first`; DuckDB's has 1."""
     number = f"({place.sql('duckdb')})"
     if first == 0:
         number = f"(CASE WHEN {number} >= 0 THEN {number}::BIGINT + 1 END)"
@@ -863,7 +865,7 @@ def _element(of: exp.Expr, place: exp.Expr, first: int) -> exp.Expr:
 def _texts_beside(
     node: exp.Expr, type_of: Callable[[exp.Expr], Type | None], names: Collection[str]
 ) -> list[tuple[exp.Literal, list[Type]]]:
-    """Return the constant texts that meet values of some types, each with these types."""
+    """Return the constant texts beside values of some types, each with the types beside it."""
     pairs: list[tuple[exp.Literal, list[Type]]] = []
     for parts in _operands(node):
         kinds = [kind for part in parts if (kind := type_of(part)) and kind.name in names]
@@ -878,7 +880,7 @@ def _widest_moment(kinds: Collection[Type]) -> str:
 
 
 def _is_short(text: str) -> bool:
-    """Tell whether a text is a number that a double holds exactly enough to be told apart."""
+    """Tell whether a text is a number with so few digits that no two become the same double."""
     return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) is not None and (
         sum(map(str.isdigit, text)) <= _EXACT_DIGITS
     )
@@ -887,7 +889,7 @@ def _is_short(text: str) -> bool:
 def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
     """Make the operands doubles where a float meets a number of another type.
 
-    Spark's ANSI rules take both to a double (`AnsiTypeCoercion`), DuckDB both to a float.
+    Spark's ANSI rules convert both to a double (`AnsiTypeCoercion`), DuckDB both to a float.
     """
     for parts in _operands(node):
         part_kinds = [kinds.get(id(part)) for part in parts]
@@ -905,9 +907,9 @@ def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
 
 
 def _as_decimals(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
-    """Give computed decimals that meet each other Spark's types.
+    """Cast computed decimals beside each other to Spark's types.
 
-    DuckDB's may have more digits in all, and then it cuts those after the point of the others.
+    DuckDB's types may have more digits, and then it cuts decimal places of the other operand.
     """
     for parts in _operands(node):
         for part in parts if len(parts) > 1 else ():
@@ -919,7 +921,7 @@ def _as_decimals(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
 
 
 def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
-    """Yield the parts of an expression that an engine takes to one type."""
+    """Yield the parts of an expression that an engine converts to one type."""
     match node:
         case exp.Case():
             ifs, default = node.args["ifs"], node.args.get("default")
@@ -941,8 +943,8 @@ def _operands(node: exp.Expr) -> Iterator[list[exp.Expr]]:
 def _in_128_bits(node: exp.Binary, kinds: Mapping[int, Type | None]) -> exp.Expr | None:
     """Widen the left side, so that DuckDB computes in 128 bits.
 
-    It keeps to 64 where both sides fit these, "to avoid large slowdowns", and fails on a result
-    that Spark holds.
+    It uses 64 bits where both sides fit them, "to avoid large slowdowns", and fails on a larger
+    result, which Spark computes.
     """
     left_kind = kinds.get(id(node.left))
     wide = None if left_kind is None else as_decimal(left_kind)
@@ -968,7 +970,7 @@ def _part(node: exp.Extract) -> exp.Expr | None:
 
 
 def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
-    """Return a cast of a text that is null where Spark's is: the engines take different forms."""
+    """Translate `try_cast` of a text: the engines accept different forms."""
     name = node.to.sql("duckdb")
     kind = "BIGINT" if name in _INTEGER_NAMES else name.partition("(")[0]
     shape = {"BIGINT": _INTEGER, "DECIMAL": _NUMBER, "DOUBLE": _NUMBER}.get(kind)
@@ -990,7 +992,7 @@ def _tried(node: exp.TryCast, inner: Type | None) -> exp.Expr:
 
 
 def _of_known_letters(node: exp.Func) -> exp.Expr:
-    """Fail on letters that the engines have other forms of, instead of refuting what is right."""
+    """End the proof at letters that the engines convert differently: a mismatch would be false."""
     text = node.this.sql("duckdb")
     match node:
         case exp.Upper():
@@ -1005,7 +1007,7 @@ def _of_known_letters(node: exp.Func) -> exp.Expr:
 
 
 def _list(node: exp.Expr) -> exp.Expr:
-    """Make the list of no elements an empty one, as in Spark, where DuckDB has null."""
+    """Replace DuckDB's null for a list without elements by an empty list, as in Spark."""
     return exp.Coalesce(this=node.copy(), expressions=[exp.Array()])
 
 
@@ -1045,7 +1047,7 @@ def _quotient(
 
 
 def _called(node: exp.Anonymous, kind: Type | None) -> exp.Expr | None:
-    """Return a call of a function that is known to sqlglot by its name alone."""
+    """Translate a function for which sqlglot has no class."""
     parts = [part.sql("duckdb") for part in node.expressions]
     match node.name.lower():
         case "get":
@@ -1089,7 +1091,7 @@ def _cast(  # noqa: PLR0911 - one for each type
         new.this.replace(_named("finite", node, node.this))
         return new
     if name in MOMENTS and inner is not None and inner.name == "string":
-        # Spark takes more forms than DuckDB, and heeds a zone where DuckDB passes over it.
+        # Spark accepts more forms than DuckDB, and applies a zone where DuckDB ignores it.
         text, shape = node.this.sql("duckdb"), literal(MOMENTS[name])
         if isinstance(node.this, exp.Literal) and not (
             re.fullmatch(MOMENTS[name], node.this.name) and is_real(node.this.name)
@@ -1102,7 +1104,7 @@ def _cast(  # noqa: PLR0911 - one for each type
     if name in INTEGERS and inner is not None and inner.name in FLOATS | {"decimal"}:
         return as_duckdb(f"CAST(trunc({node.this.sql('duckdb')}) AS {node.to.sql('duckdb')})")
     if name == "float" and inner is not None and inner.name == "double":
-        # Beyond a float's range Spark has the infinities, and DuckDB nothing.
+        # Beyond a float's range Spark has an infinity, and DuckDB an error.
         value, kind = node.this.sql("duckdb"), node.to.sql("duckdb")
         infinite = f"CASE WHEN {value} > 0 THEN 'inf' WHEN {value} < 0 THEN '-inf' END"
         return as_duckdb(f"coalesce(TRY_CAST({value} AS {kind}), CAST({infinite} AS {kind}))")
@@ -1110,7 +1112,7 @@ def _cast(  # noqa: PLR0911 - one for each type
         if inner is None:
             raise _refuse(node, "the type of its argument is not known")
         if inner.name in FLOATS:
-            # Spark makes a double of a real first, whose text has all of its digits.
+            # Spark first converts a real to a double, whose text has all digits.
             value = f"({node.this.sql('duckdb')})::DOUBLE"
             decimal = as_duckdb(f"CAST(CAST({value} AS VARCHAR) AS {node.to.sql('duckdb')})")
             return unless(f"NOT isfinite({value})", node, NO_DECIMAL, decimal)

@@ -1,10 +1,10 @@
-"""One text for each value, written alike from the log and by PostgreSQL itself.
+"""One text for each value, written the same way from the log and by PostgreSQL itself.
 
-The source writes it in SQL, on the server; the log's side writes it here from bare Avro values.
-Two values are equal when their texts are, byte for byte: floats as their bits (a NaN as the word:
-PostgreSQL keeps its sign and never shows it), moments as
-numbers of days or microseconds, bytes in hex, arrays as JSON of such texts. A value that took
-the text branch of its union is PostgreSQL's own text on both sides.
+The source writes it in SQL, on the server; the log's side writes it here from bare Avro values. Two
+values are equal exactly if their texts are: floats are written as their bits (NaN as the word:
+PostgreSQL keeps its sign and never shows it), dates and timestamps as numbers of days or
+microseconds, bytes in hex, arrays as JSON of such texts. A value in the text branch of its union is
+PostgreSQL's own text on both sides.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _EXPRESSIONS = {
     Kind.TIMESTAMPTZ: "CASE WHEN isfinite({0}) "
     "THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE ({0})::text END",
 }
-# Where an element has no place in Avro's type, so that the array keeps its text.
-_BESIDE = {
+# The condition that Avro's type cannot hold an element, so that the log has the array as text.
+_AS_TEXT_TOO = {
     Kind.TIMESTAMP: "OR EXISTS (SELECT FROM unnest({0}) AS item WHERE isfinite(item) "
     "AND item >= timestamp '294247-01-10 04:00:54.775807') ",
     Kind.TIMESTAMPTZ: "OR EXISTS (SELECT FROM unnest({0}) AS item WHERE isfinite(item) "
@@ -56,20 +56,21 @@ def source_expression(column: str, kind: ColumnType) -> sql.Composable:
     name = sql.Identifier(column)
     if kind.kind is Kind.ARRAY:
         assert kind.element is not None  # noqa: S101 - an array has an element
-        item = sql.SQL(_plain(kind.element)).format(sql.Identifier("item"))
+        item = sql.SQL(_expression(kind.element)).format(sql.Identifier("item"))
         # `unnest` in a FROM clause would part composite elements into their columns.
         return sql.SQL(
             "CASE WHEN {0} IS NOT DISTINCT FROM NULL THEN NULL "
             "WHEN array_ndims({0}) > 1 OR coalesce(array_lower({0}, 1), 1) <> 1 "
-            + _BESIDE.get(kind.element.kind, "")
+            + _AS_TEXT_TOO.get(kind.element.kind, "")
             + "THEN ({0})::text "
             "ELSE array_to_json(ARRAY(SELECT CASE WHEN item IS DISTINCT FROM NULL THEN {1} END "
             "FROM (SELECT unnest({0}) AS item) AS u))::text END"
         ).format(name, item)
-    return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN " + _plain(kind) + " END").format(name)
+    expression = _expression(kind)
+    return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN " + expression + " END").format(name)
 
 
-def _plain(kind: ColumnType) -> str:
+def _expression(kind: ColumnType) -> str:
     return _EXPRESSIONS[kind.kind].replace("%%", "%")
 
 

@@ -1,4 +1,4 @@
-"""Records that cannot be read, where they are quarantined instead of ending the verification."""
+"""Records that cannot be read, quarantined instead of ending the verification."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ class Quarantine:
     """The records of one topic that are left out, each with the reason."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._reasons: dict[tuple[int, int], str] = {}
         self._counted: set[tuple[int, int]] = set()
 
     def add(self, partition: int, offset: int, why: str) -> None:
-        """Note a record that decides about its row, and cannot be read."""
+        """Add a record that is the last of its key, and cannot be read."""
         self._reasons[partition, offset] = why
         self._counted.add((partition, offset))
 
     def suspect(self, partition: int, offset: int, why: str) -> None:
-        """Note a record that has no place in the order; it counts once it decides about a row."""
+        """Add a record without a place in the order; it counts if it becomes the last of its key."""
         self._reasons[partition, offset] = why
 
     def holds(self, partition: int, offset: int) -> bool:
-        """Tell whether a record is noted; one that is asked for decides about its row."""
+        """Tell whether a record is here, and count it: callers ask for the last of a key only."""
         is_noted = (partition, offset) in self._reasons
         if is_noted:
             self._counted.add((partition, offset))
         return is_noted
 
     def has_any(self, places: pa.Table) -> bool:
-        """Tell whether one of some records, by the columns `part` and `off`, is noted."""
+        """Tell whether any of these records, by the columns `part` and `off`, is here."""
         if not self._reasons:
             return False
         pairs = zip(places["part"].to_pylist(), places["off"].to_pylist(), strict=True)
         return not self._reasons.keys().isdisjoint(pairs)
 
     def merge(self, other: Quarantine) -> None:
-        """Take over what was noted elsewhere, of the same topic."""
+        """Add the records of another quarantine of the same topic."""
         self._reasons |= other._reasons
         self._counted |= other._counted
 

@@ -1,10 +1,9 @@
-"""Rows in JSON form to Arrow, a column at a time: the quick way of `views.verify.values.jsonform`.
+"""Convert rows in JSON form to Arrow by column, faster than `views.verify.values.jsonform` does.
 
-It takes what is plainly in the form that sinks promise and leaves the rest: a column whose texts
-are not all ordinary is read by the strict readers, and where one of these refuses a value, or a row
-has other members, or an identifier is not its key's, the whole batch is refused here and read row
-by row. So the strict readers stay the only judge of what is a fault; what is accepted here is what
-they accept, and that both give the same is a law (`tests/property/test_served.py`).
+Only values in the ordinary form of a type are converted here. A column with others is read by the
+strict readers, and if one of these refuses a value, or a row has other members, or an identifier is
+not its key's, the whole batch is refused here and read row by row. So only the strict readers
+decide what is a fault; that both give the same is a law (`tests/property/test_served.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ _TEXTS: dict[str, tuple[str, pa.DataType]] = {
     "timestamp": (rf"{_DAY}{_CLOCK}Z$", _ZONED),
     "timestamp_ntz": (rf"{_DAY}{_CLOCK}$", pa.timestamp("us")),
 }
-"""The ordinary texts of a type, for RE2, and what Arrow reads them as."""
+"""For each type the pattern of its ordinary texts, for RE2, and the type as which Arrow reads
+them."""
 _PLAIN: dict[str, type] = {
     "boolean": bool,
     "tinyint": int,
@@ -37,6 +37,7 @@ _PLAIN: dict[str, type] = {
     "string": str,
 }
 _REFUSALS = (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException)
+# Every integer up to this is exactly a double.
 _MOST_EXACT = 2**53
 _quoted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

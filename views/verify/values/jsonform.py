@@ -1,7 +1,7 @@
 """Rows in the JSON form of search documents and cache entries, read strictly.
 
-A value in any other form than the one that sinks promise is a fault of its row, told with the
-row: a lenient reader would take `1.50` for `1.5` and a wrong text for a right one.
+A value in any other form than the one that sinks promise is a fault of its row: a lenient reader
+would take `1.50` for `1.5` and a wrong text for a right one.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ _TEXTS = {"string", "binary", "decimal", "date", "timestamp", "timestamp_ntz"}
 
 
 def alone(text: str, kind: Type) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON value of a text that stands by itself, as a field of a hash or as an id.
+    """Return the JSON value of a text that is a field of a hash or an id.
 
-    A text that is none is given back as it is: it is then no value of its type, and its reader
-    says so.
+    A text that is not a JSON value is returned as it is; the reader of its type then refuses it.
     """
     if kind.name in _TEXTS:
         return text
@@ -124,11 +123,11 @@ def _number_text(number: float, kind: Type) -> str:
 
 
 def reader(kind: Type) -> Reader:
-    """Return the reader of a type; null stands for null in each."""
-    plain = _reader(kind)
+    """Return the reader of a type; null is null in every type."""
+    read_value = _reader(kind)
 
     def read(value: Any) -> Any:  # noqa: ANN401 - JSON
-        return None if value is None else plain(value)
+        return None if value is None else read_value(value)
 
     return read
 
@@ -199,7 +198,7 @@ def _string(value: Any) -> Any:  # noqa: ANN401
 def _binary(value: Any) -> Any:  # noqa: ANN401
     _demand(isinstance(value, str), value, "base64")
     decoded = base64.b64decode(value, validate=True)
-    # Decoding ignores what the last character has beyond the last byte.
+    # Decoding ignores the bits of the last character beyond the last byte.
     _demand(base64.b64encode(decoded).decode() == value, value, "base64")
     return decoded
 

@@ -1,7 +1,7 @@
-"""Names of a query to names that DuckDB and sqlglot tell apart.
+"""Convert a query's names to names that DuckDB and sqlglot tell apart.
 
-PostgreSQL tells names apart by every character. DuckDB does not by the case of ASCII letters, and
-sqlglot folds the case of all letters, as Spark does. So a table is read under a name made of its
+PostgreSQL tells names apart by every character. DuckDB ignores the case of ASCII letters, and
+sqlglot folds the case of all letters, as Spark does. So a table is read under a name made from its
 bytes, and its columns under the names that sqlglot folds them to.
 """
 

@@ -1,7 +1,7 @@
-"""Types of columns: parsed from Spark's names or taken from the log, given to DuckDB and Arrow.
+"""Types of columns: parsed from Spark's names or taken from the log, converted to DuckDB and Arrow.
 
 Timestamps with and without a zone are both DuckDB's TIMESTAMP: a view's session runs in UTC, so
-the two have the same microseconds, and no function of DuckDB can bring in another zone.
+the two have the same microseconds, and no function of DuckDB can introduce another zone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Type:
 
     @property
     def is_float(self) -> bool:
-        """Tell whether equality is a matter of a tolerance once the value is computed."""
+        """Tell whether it is a float, whose computed values are compared with a tolerance."""
         return self.name in {"float", "double"}
 
     @property
@@ -137,11 +137,11 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def parse_type(text: str) -> Type:
-    """Read Spark's simple name of a type, like `struct<code:string,fare:decimal(10,2)>`.
+    """Parse Spark's simple name of a type, like `struct<code:string,fare:decimal(10,2)>`.
 
     Raises ViewError: the type has no exact form here.
     """
-    kind, rest = _parse(text.strip(), text)
+    kind, rest = _parse_first(text.strip(), text)
     if rest.strip():
         raise _unknown(text)
     return kind
@@ -153,7 +153,8 @@ def _unknown(text: str) -> ViewError:
     )
 
 
-def _parse(text: str, whole: str) -> tuple[Type, str]:
+def _parse_first(text: str, whole: str) -> tuple[Type, str]:
+    """Parse the type at the beginning of a text; returns it and the rest of the text."""
     for name in ("array", "struct", "map"):
         if text.startswith(f"{name}<"):
             return _parse_nested(name, text[len(name) + 1 :], whole)
@@ -180,7 +181,7 @@ def _parse_nested(name: str, text: str, whole: str) -> tuple[Type, str]:
         field = ""
         if name == "struct":
             field, text = _field_name(text, whole)
-        kind, text = _parse(text.lstrip(), whole)
+        kind, text = _parse_first(text.lstrip(), whole)
         fields.append((field, kind))
         text = text.lstrip()
         if text.startswith(","):

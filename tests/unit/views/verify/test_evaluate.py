@@ -130,6 +130,23 @@ def test_what_stays_of_an_evaluation_is_of_the_same_query_over_the_same_types(
     assert len(translated) == 3
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        pytest.param("SELECT a, b FROM t WHERE a > 0", "VIEW", id="row by row"),
+        pytest.param("SELECT a, max(b) AS b FROM t GROUP BY a", "BASE TABLE", id="groups"),
+    ],
+)
+def test_rows_that_each_come_from_one_row_are_computed_as_they_are_read(
+    database: duckdb.DuckDBPyConnection, sql: str, kind: str
+) -> None:
+    columns = [("a", parse_type("int")), ("b", parse_type("decimal(10,2)"))]
+    query = "SELECT table_type FROM information_schema.tables WHERE table_name = 'out'"
+    for _ in range(2):  # the second replaces the first
+        evaluate(database, "out", sql, TABLES, columns)
+        assert database.execute(query).fetchall() == [(kind,)]
+
+
 def test_captured_columns_are_told_from_computed_ones(database: duckdb.DuckDBPyConnection) -> None:
     sql = """SELECT q.a, q.d, q.e, struct(q.d, u.s AS t) AS st
              FROM (SELECT *, d + 0 AS e FROM t) q LEFT JOIN other.u ON q.a = u.a"""
