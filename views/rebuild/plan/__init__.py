@@ -1,5 +1,5 @@
 """Plans a run before Spark starts: analyses the views, cuts and judges the log.
 
-Words of a command line and specifications come in, plans go out. The runs, `views.explain` and the
-commands import it.
+Options of a command line and specifications come in, plans go out. The runs, `views.explain` and
+the commands import it.
 """

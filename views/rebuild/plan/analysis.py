@@ -1,7 +1,7 @@
-"""Analysis of a view before Spark starts: its columns, its proof, and its way of refresh.
+"""Analyse a view before Spark starts: its columns, whether it can be proved, how it is refreshed.
 
-The schemas of its tables are asked for; sqlglot and DuckDB, over empty tables, do the rest. So
-what the verifier would refuse after the rows were computed is refused before.
+The schemas of its tables are read; sqlglot, and DuckDB over empty tables, do the rest. So a view
+that the verifier would refuse after its rows were computed is refused before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 
 _UNKNOWN = re.compile(r"Column '?\"?([^'\"]+)'?\"? could not be resolved|Unknown column: (\S+)")
 _ANY_NAME = {"postgres", "cache"}
-"""Sinks that hold a column under the name that Spark makes up of its expression."""
+"""Sinks that accept a column under the name that Spark derives from its expression."""
+# DuckDB's errors, and what to say to the author of a view instead.
 _OF_DUCKDB = (
     (
         re.compile(r'column "(.+)" must appear in the GROUP BY'),
@@ -83,13 +84,13 @@ PYTHON = "a view in Python is not computed a second time: the tables that it rea
 class Follow:
     """The way in which --follow keeps a view fresh."""
 
-    sent: str  # `keys`: those that changed; `differences` of all rows; `whole`: a new generation
+    sent: str  # `keys`: changed keys; `differences` of all rows; `whole`: a new generation
     by_spark: str = ""  # why Spark has to compute it; empty where the follower does
-    why: str = ""  # its changed keys alone are not enough
+    why: str = ""  # why computing the changed keys is not enough
     costs: tuple[Cost, ...] = ()  # of a changed row of each table
 
     def line(self) -> str:
-        """Return it as a line for people."""
+        """Return the way as a line for people."""
         if self.sent == "keys":
             by = f", by Spark: {self.by_spark}" if self.by_spark else ", without Spark"
             return f"--follow computes the rows of changed keys{by}"
@@ -111,17 +112,17 @@ class Follow:
 class Analysis:
     """Facts about a view before it is built."""
 
-    unprovable: str | None  # why its rows cannot be computed a second time; None when they can
-    # why a refresh computes it whole; None when it computes the rows that changed
+    unprovable: str | None  # why its rows cannot be computed a second time; None if they can
+    # why a refresh computes all rows; None if it computes the changed ones
     whole: str | None
     follow: Follow  # how --follow keeps it fresh
-    # the columns of its key as the view spells them; none where that is not known
+    # the columns of its key as the view spells them; empty if not known
     key: tuple[str, ...] = ()
-    # its columns, with types as far as they are known; None where they cannot be told
+    # its columns, with types as far as they are known; None if the columns are not known
     shape: StructType | None = None
-    # its values that are not PostgreSQL's, or not of its types, a sentence each
+    # a sentence for each value that differs from PostgreSQL's, or has another type
     other_types: tuple[str, ...] = ()
-    # the query in Spark's SQL of a view that is in PostgreSQL's; empty for others
+    # Spark's SQL of a view in PostgreSQL's SQL; empty for other views
     translated: str = ""
 
     def lines(self) -> list[str]:
@@ -143,7 +144,7 @@ class Analysis:
         return "; ".join(line for line in self.lines() if not line.startswith(" "))
 
     def words(self) -> tuple[str, str]:
-        """Return proof and refresh as a word each, for a list."""
+        """Return proof and refresh in short, for a list of views."""
         refresh = "changed rows" if self.whole is None else "all rows"
         if self.whole is not None and self.follow.sent != "whole":
             refresh = f"all rows, {_SENT[self.follow.sent]} by --follow"
@@ -166,10 +167,10 @@ class Analysis:
 def analyse(
     spec: ViewSpec, schemas: Mapping[TableName, LoggedSchema], engine: Engine | None = None
 ) -> Analysis:
-    """Look at a view over captured tables; views that are looked at one by one share an engine.
+    """Analyse a view over captured tables; several views may share an engine.
 
     Raises ViewError: it reads a column that none of its tables has, lacks a column of its key, or
-    has a column without a name, or two of one name.
+    has a column without a name, or two of the same name.
     """
     if engine is None:
         with Engine() as own_engine:
@@ -287,7 +288,7 @@ def _float_key(
 def _check_names(
     spec: ViewSpec, key: Sequence[str], output_columns: Sequence[OutputColumn]
 ) -> str | None:
-    """Refuse missing and doubled names; returns the reason why a name prevents a proof, or None."""
+    """Refuse missing and duplicate names; returns why a missing name prevents a proof, or None."""
     names = [column.name for column in output_columns]
     lowered = [name.lower() for name in names if name]
     if twice := sorted({name for name in names if lowered.count(name.lower()) > 1}):
@@ -310,7 +311,7 @@ def _check_names(
 
 
 class Engine:
-    """DuckDB with empty tables, for all views that are looked at; a context manager."""
+    """DuckDB with empty tables, for analysing several views; a context manager."""
 
     def __init__(self) -> None:
         self._open()
@@ -344,26 +345,26 @@ class Engine:
         try:
             described = self._database.execute(f"DESCRIBE {translation.sql}").fetchall()
         except duckdb.Error as error:
-            if not answers(self._database):  # the next view gets another one
+            if not answers(self._database):  # the next view gets a new database
                 self._database.close()
                 self._open()
-            why = _in_words(str(error).partition("\n")[0])
+            why = _explained(str(error).partition("\n")[0])
             raise UnverifiableError(f"cannot verify this SQL: {why}") from error
         return [str(row[1]) for row in described]
 
 
-def _in_words(text: str) -> str:
-    """Return an error of DuckDB's parser or binder in the words of who wrote the view."""
-    for form, words in _OF_DUCKDB:
+def _explained(text: str) -> str:
+    """Return an error of DuckDB's parser or binder in terms of the view's SQL."""
+    for form, explanation in _OF_DUCKDB:
         if (match := form.search(text)) is not None:
-            return words.format(*match.groups())
+            return explanation.format(*match.groups())
     return f"DuckDB: {text}"
 
 
 def _check_columns(
     spec: ViewSpec, message: str, columns: Mapping[TableName, Sequence[str]]
 ) -> None:
-    """Refuse a column that is nowhere: neither in a table nor given a name in the query."""
+    """Refuse a column that is neither in a table nor named by the query itself."""
     unknown = _UNKNOWN.search(message)
     if unknown is None:
         return
@@ -382,7 +383,7 @@ def _check_columns(
             f'view "{spec.name}" reads a column "{name}", which several of its tables have',
             hint="write the table's alias before the column",
         )
-    if name.lower() in {column.lower() for column in existing} | _given(spec.sql or ""):
+    if name.lower() in {column.lower() for column in existing} | _aliases(spec.sql or ""):
         return
     near = get_close_matches(name, existing, n=1)
     tables = "; ".join(f"{short_name(t)} has {', '.join(listed)}" for t, listed in columns.items())
@@ -392,8 +393,8 @@ def _check_columns(
     )
 
 
-def _given(sql: str) -> set[str]:
-    """Return the names that a query gives to columns itself, in lower case."""
+def _aliases(sql: str) -> set[str]:
+    """Return the names that a query itself gives to columns, in lower case."""
     try:
         parsed = sqlglot.parse_one(sql, read=SparkSql)
     except SqlglotError:

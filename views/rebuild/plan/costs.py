@@ -1,4 +1,4 @@
-"""Steps that a changed row of each table makes a follower take, for the plan. Pure."""
+"""The work of a follower for a changed row of each table, for the plan. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from views.project.lineage import KeyLineage
 from views.project.spec import TableReference, short_name
 
 _MANY_READ = 6
-"""So many columns are listed, at most."""
+"""Most columns that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The work that a changed row of a table makes, at one place of a query."""
+    """The work for a changed row of a table, at one place of a query."""
 
-    table: TableName  # which
-    reads: tuple[str, ...]  # the columns whose change counts; none where any change does
-    # the lookups that lead from its row to rows of the place that the key comes from
+    table: TableName  # its name
+    reads: tuple[str, ...]  # the columns whose changes count; empty if any change does
+    # the lookups that lead from its row to rows of the table that the key comes from
     lookups: tuple[tuple[TableName, str], ...]
-    is_one: bool  # whether they lead to one row at most
-    all_rows: str = ""  # who computes all rows of the view instead; empty for its keys
+    is_one: bool  # whether they lead to at most one row
+    all_rows: str = ""  # by what all rows are computed instead; empty if keys are
 
     def line(self) -> str:
-        """Return it as a line for people."""
+        """Return the cost as a line for people."""
         reads = ", ".join(self.reads[:_MANY_READ]) + (", …" if len(self.reads) > _MANY_READ else "")
         which = f" ({reads})" if reads else ""
         return f"a changed row of {short_name(self.table)}{which}: {self._computed()}"
@@ -37,7 +37,7 @@ class Cost:
         return f"{'one key' if self.is_one else 'the keys'}{f' of {where}' if where else ''}"
 
     def to_json(self) -> dict[str, object]:
-        """Return it as plain values."""
+        """Return the cost as plain values."""
         return {
             "table": short_name(self.table),
             "reads": list(self.reads),
@@ -53,7 +53,7 @@ def costs_by_key(
 ) -> tuple[Cost, ...]:
     """Return the costs of a view whose changed keys are computed, place by place.
 
-    `used`: the columns that it reads at each place; without a place any change counts. `keys`: the
+    `used`: the columns that it reads at each place; at other places any change counts. `keys`: the
     primary key of each table.
     """
     anchor = lineage.anchor
@@ -74,7 +74,7 @@ def costs_by_key(
 def costs_of_all(
     tables: Sequence[TableName], who: str, used: Mapping[TableName, Sequence[str]]
 ) -> tuple[Cost, ...]:
-    """Return the costs of a view all of whose rows are computed, by whom the text says."""
+    """Return the costs of a view whose rows are all computed; `who` says by what, as a text."""
     return tuple(Cost(table, tuple(used.get(table, ())), (), False, who) for table in tables)
 
 

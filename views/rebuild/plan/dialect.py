@@ -1,8 +1,8 @@
-"""A view's query for the engine of a follower: Spark's SQL brought to that of DataFusion.
+"""Translate a view's query from Spark's SQL to DataFusion's, the engine of a follower.
 
-Taken is what means the same in both for the types that it is used on, queries inside of queries
-too; all else is refused, and Spark computes such a view. What is taken wrongly is found by the
-proof, which goes by a third engine, before any reader sees it.
+Only SQL that means the same in both for its types is translated, subqueries included; any other
+view is computed by Spark. A mistake here is found by the proof, which uses a third engine, before
+any reader sees the rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CLASSES = {
     exp.DataType.Type.TIMESTAMP: "moment",
     exp.DataType.Type.TIMESTAMPNTZ: "clock",
 }
-"""Values of one class compare, and are sorted, in both engines alike."""
+"""Values of one class are compared and sorted the same way in both engines."""
 _CLOCKS = {exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMP}
 _NUMBER = "number"
 _NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
@@ -67,7 +67,7 @@ _INTEGERS = {
     exp.DataType.Type.INT: 10,
     exp.DataType.Type.BIGINT: 20,
 }
-"""Digits that Spark counts for an integer that is computed with decimals."""
+"""Digits that Spark counts for an integer in arithmetic with decimals."""
 _FIELDS = (exp.PropertyEQ, exp.Column, exp.Alias)
 _OF_ONE_CLASS = (
     exp.EQ,
@@ -146,7 +146,7 @@ _TAKEN = (
 
 
 class UnknownValueError(Exception):
-    """Values that are not known to be the same in this process as in Spark; the text says why."""
+    """A query may have other values in DataFusion than in Spark; the text says why."""
 
 
 class _DataFusionSql(Dialect):
@@ -157,20 +157,21 @@ class _DataFusionSql(Dialect):
 
 @dataclass(frozen=True, slots=True)
 class LocalSql:
-    """A query as DataFusion reads it."""
+    """A query in DataFusion's SQL."""
 
     text: str  # the query; its columns are in the order of the view's
-    # of each table that it names, the columns that it reads, in lower case
+    # for each table that it names, the columns that it reads, in lower case
     used: Mapping[str, Sequence[str]]
-    lists: frozenset[int]  # places of the columns that hold a list which is never null
-    functions: tuple[str, ...]  # those of ours that it calls (`views.rebuild.local.functions`)
+    lists: frozenset[int]  # numbers of the columns with a collected list, which is never null
+    functions: tuple[str, ...]  # our own functions that it calls (`views.rebuild.local.functions`)
 
 
 def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> LocalSql:
-    """Return a query for DataFusion.
+    """Translate a query to DataFusion's SQL.
 
-    `tables`: by the names that it has for tables, the columns of each in lower case and their
-    types.
+    `tables`: by the query's names for tables, the columns of each in lower case with their types.
+
+    Raises UnknownValueError: its values are not known to be the same there.
     """
     try:
         parsed = sqlglot.parse_one(text, dialect=SparkSql)
@@ -195,7 +196,7 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
     _fold_days(query)
     _type_quotients(query)
     for node in query.walk():
-        _check(node)
+        _check_node(node)
     outer = {id(_listed(selected.unalias())) for selected in query.selects}
     if any(id(collected) not in outer for collected in query.find_all(exp.ArrayAgg)):
         raise UnknownValueError("a list that is collected inside is null here where it is empty")
@@ -210,7 +211,7 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         if isinstance(source, exp.Table):
             used[source.name][column.name] = None
     for cast in list(query.find_all(exp.TryCast)):
-        # The parser's word for CAST, which is an error where a value does not fit.
+        # The parser reads Spark's CAST as this class; it is an error where a value does not fit.
         cast.replace(exp.Cast(this=cast.this, to=cast.to))
     functions = _put_functions(query)
     _translate(query)
@@ -220,12 +221,12 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
 
 
 def _listed(node: exp.Expr) -> exp.Expr:
-    """Return the call that collects a list, from below its order and its filter."""
+    """Return the call that collects a list, without its sort and its filter."""
     node = node.this if isinstance(node, exp.ArraySort) else node
     return node.this if isinstance(node, exp.Filter) else node
 
 
-def _check(node: exp.Expr) -> None:
+def _check_node(node: exp.Expr) -> None:
     """Refuse a query with a part that is not known to mean the same in DataFusion."""
     if (why := _obstacle(node)) is not None:
         raise UnknownValueError(f"{node.sql('spark')[:60]}: {why}")
@@ -347,14 +348,14 @@ def _is_source(node: exp.Subquery) -> bool:
 
 
 def _is_one_row(query: exp.Expr) -> bool:
-    """Tell whether a query gives one row, whatever its tables hold."""
+    """Tell whether a query always gives exactly one row."""
     if not isinstance(query, exp.Select) or query.args.get("group"):
         return False
     return all(selected.find(exp.AggFunc) is not None for selected in query.selects)
 
 
 def _is_condition(node: exp.In) -> bool:
-    """Tell whether rows go by an IN, or NOT IN, alone: inside of OR its null counts as false."""
+    """Tell whether an IN or NOT IN is a whole condition of WHERE, so that null counts as false."""
     above = node.parent
     while isinstance(above, exp.Paren):
         above = above.parent
@@ -412,7 +413,7 @@ def _is_plain_window(node: exp.Window) -> bool:
 
 
 def _is_plain_frame(spec: exp.WindowSpec) -> bool:
-    """Tell whether a frame counts rows: of ranges of values engines have other ideas."""
+    """Tell whether a frame counts rows: the engines differ on ranges of values."""
     ends = [spec.args.get("start"), spec.args.get("end")]
     return (
         spec.args.get("kind") == "ROWS"
@@ -441,7 +442,7 @@ def _is_whole(node: exp.Expr) -> bool:
 
 
 def _is_exact_cast(node: exp.Cast) -> bool:
-    """Tell whether a cast of a number leaves it as it is, or is an error where it does not fit."""
+    """Tell whether a cast of a number keeps its value, or is an error if it does not fit."""
     target = node.to.this
     if node.args.get("safe"):  # TRY_CAST: null where it does not fit
         return False
@@ -480,7 +481,7 @@ def _sizes_of(kind: exp.DataType) -> tuple[int, int] | None:
 
 
 def _type_quotients(query: exp.Query) -> None:
-    """Give quotients and rounded numbers their types, which only this project knows."""
+    """Set the types of quotients and rounded numbers, which sqlglot does not infer."""
     for node in reversed(list(query.find_all(exp.Anonymous, exp.Round))):
         if isinstance(node, exp.Round):
             if _is_plain_round(node) and (digits := _decimal_of(node)) is not None:
@@ -491,9 +492,9 @@ def _type_quotients(query: exp.Query) -> None:
 
 
 def _fold_days(query: exp.Query) -> None:
-    """Compute constant days that a date is compared with: `DATE '...' + INTERVAL '1' MONTH`.
+    """Compute constant dates beside a compared date: `DATE '...' + INTERVAL '1' MONTH`.
 
-    PostgreSQL has a moment there, at midnight: a date is before it as it is before its day.
+    In PostgreSQL the sum is a timestamp at midnight; a date compares with it as with its day.
     """
     for compared in list(query.find_all(*_COMPARISONS)):
         sides = list(compared.iter_expressions())
@@ -512,7 +513,7 @@ def _typed_day(day: date) -> exp.Expr:
 
 
 def _moved_day(node: exp.Expr) -> date | None:
-    """Return a constant day, or one from which constant days, months or years lead on."""
+    """Return the value of a constant date with constant days, months or years added, or None."""
     node = node.unnest()
     match node:
         case exp.Cast() if _is_day(node):
@@ -542,7 +543,7 @@ def _stepped(day: date, count: int, step: exp.Interval) -> date | None:
 
 
 def _put_functions(query: exp.Query) -> list[str]:
-    """Put our own functions, inner calls first; returns their names."""
+    """Replace calls by our own functions, inner calls first; returns the functions' names."""
     names: dict[str, None] = {}
     for node in reversed(list(query.find_all(exp.Anonymous, exp.Round, exp.Extract, exp.IntDiv))):
         match node:
@@ -576,7 +577,7 @@ def _decimal_cast(node: exp.Expr, scale: str) -> exp.Expr:
 
 
 def _of_average(node: exp.Avg) -> tuple[int, int] | None:
-    """Return digits and scale of the values that are averaged, (0, 0) for whole numbers."""
+    """Return digits and scale of the averaged values, (0, 0) for integers; None if unknown."""
     kind = node.this.type
     if kind is not None and kind.this in _INTEGERS:
         return 0, 0
@@ -634,7 +635,7 @@ def _fitting(precision: int, scale: int) -> tuple[int, int]:
 
 
 def _branches_of(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values that an expression chooses from, but for null."""
+    """Return the values that an expression chooses from, without nulls."""
     match node:
         case exp.Case():
             values = [
@@ -645,17 +646,17 @@ def _branches_of(node: exp.Expr) -> list[exp.Expr]:
             values = [node.args["true"], node.args.get("false")]
         case _:
             values = [node.this, *node.expressions]
-    return [one for one in values if one is not None and not isinstance(one, exp.Null)]
+    return [value for value in values if value is not None and not isinstance(value, exp.Null)]
 
 
 def _widest(values: Sequence[exp.Expr]) -> tuple[int, int] | None:
-    """Return the digits of a number that is one of several."""
+    """Return the digits of the type that holds each of several numbers."""
     all_digits = []
     for value in values:
         digits = _decimal_of(value)
         if digits is None:
             return None
-        # A whole number is an int here, whatever its digits.
+        # As a branch an integer literal counts as an int, whatever its digits.
         is_int = isinstance(value, exp.Literal) and "." not in value.name
         all_digits.append((_INTEGERS[exp.DataType.Type.INT], 0) if is_int else digits)
     if not all_digits:
@@ -698,7 +699,7 @@ def _classes(*values: exp.Expr) -> set[str | None]:
 
 
 def _class_of(node: exp.Expr) -> str | None:
-    """Return the class of a value; None for one that is not known."""
+    """Return the class of a value (`_CLASSES`), or None if it is not known."""
     if isinstance(node, exp.Literal):
         return "text" if node.is_string else "number"
     kind = node.type
@@ -706,11 +707,11 @@ def _class_of(node: exp.Expr) -> str | None:
 
 
 def _translate(query: exp.Query) -> None:
-    """Put DataFusion's own calls for structs, lists and averages."""
+    """Replace structs, lists and averages by DataFusion's own calls."""
     for average in list(query.find_all(exp.Avg)):
         digits, scale = _of_average(average) or (0, 0)
         if digits:
-            # Spark rounds to the nearest, where DataFusion cuts: it gets one place more to cut at.
+            # Spark rounds, where DataFusion cuts: it computes one more place, and the cast rounds.
             average.set("this", exp.cast(average.this, f"DECIMAL({digits + 1}, {scale + 1})"))
             above = average.parent
             outer = above if isinstance(above, exp.Filter) else average
@@ -727,7 +728,7 @@ def _translate(query: exp.Query) -> None:
             words += [exp.Literal.string(_field_of(field)), _value_of(field)]
         node.replace(exp.Anonymous(this="named_struct", expressions=words))
     for same in list(query.find_all(exp.NullSafeEQ)):
-        # IS NOT DISTINCT FROM takes all that follows it.
+        # Without parentheses IS NOT DISTINCT FROM would take the whole rest as its operand.
         same.replace(exp.Paren(this=same.copy()))
     for collected in list(query.find_all(exp.ArrayAgg)):
         value, around = collected.this, collected.parent

@@ -14,17 +14,17 @@ from views.rebuild.plan.analysis import Analysis
 def catalog_table(
     specs: Sequence[ViewSpec],
     serving: Mapping[str, HistoryRow] | None,
-    looked: Mapping[str, Analysis],
+    analyses: Mapping[str, Analysis],
 ) -> Table:
     """Return the views of a project as a table: serving generation, proof and refresh of each.
 
-    `serving`: the row of what serves by view; None where that is not known. `looked`: how they are
-    proved and refreshed, where that is known.
+    `serving`: by view, the history's row of the serving generation; None if not known. `analyses`:
+    how views are proved and refreshed, where that is known.
     """
     table = Table()
     columns = ["view", "kind", "reads", "key", "sinks"]
     columns += [] if serving is None else ["serves"]
-    for column in [*columns, "description", *(["proof", "refresh"] if looked else [])]:
+    for column in [*columns, "description", *(["proof", "refresh"] if analyses else [])]:
         table.add_column(column)
     for spec in specs:
         table.add_row(
@@ -35,7 +35,7 @@ def catalog_table(
             ", ".join(spec.sinks),
             *([] if serving is None else [_serves(serving.get(spec.name))]),
             spec.description,
-            *(looked[spec.name].words() if spec.name in looked else []),
+            *(analyses[spec.name].words() if spec.name in analyses else []),
         )
     return table
 

@@ -1,4 +1,4 @@
-"""Numeric types of Spark's expressions: sort, precision and scale. Pure.
+"""Infer numeric types of Spark's expressions: sort, precision and scale. Pure.
 
 The rules for decimals are Spark's `DecimalPrecision` with `allowPrecisionLoss`: where a result
 needs more than 38 digits, those after the point are cut, down to six.
@@ -15,7 +15,7 @@ MOST = 38
 LEAST_SCALE = 6
 _DType = exp.DataType.Type
 _WHOLE = {_DType.TINYINT: 3, _DType.SMALLINT: 5, _DType.INT: 10, _DType.BIGINT: 20}
-"""Digits that Spark gives an integer beside a decimal."""
+"""Digits that Spark counts for an integer beside a decimal."""
 
 
 class Sort(Enum):
@@ -30,14 +30,14 @@ class Sort(Enum):
 class SparkNumber:
     """A numeric type of Spark: sort, precision and scale."""
 
-    sort: Sort  # which one
-    # digits in all and after the point; None where they are not known
+    sort: Sort  # integer, decimal or float
+    # digits in all and after the point; None if they are not known
     size: tuple[int, int] | None = None
-    cut: bool = False  # whether digits after the point were given up
+    cut: bool = False  # whether the result may lose digits after the point
 
 
 def number_of(node: exp.Expr) -> SparkNumber | None:  # noqa: PLR0911 - one for each sort of node
-    """Return the number that an expression is, or None if it is no number or not known."""
+    """Return the numeric type of an expression, or None if it is not a number or not known."""
     match node:
         case exp.Literal() if not node.is_string:
             return _literal(str(node.this))
@@ -47,11 +47,11 @@ def number_of(node: exp.Expr) -> SparkNumber | None:  # noqa: PLR0911 - one for 
             return number_of(node.this)
         case exp.Case():
             results = [branch.args.get("true") for branch in node.args["ifs"]]
-            return _first([*results, node.args.get("default")])
+            return _widest([*results, node.args.get("default")])
         case exp.If():
-            return _first([node.args.get("true"), node.args.get("false")])
+            return _widest([node.args.get("true"), node.args.get("false")])
         case exp.Coalesce() | exp.Greatest() | exp.Least():
-            return _first([node.this, *node.expressions])
+            return _widest([node.this, *node.expressions])
         case exp.Sum():
             return _sum(number_of(node.this))
         case exp.Avg():
@@ -88,8 +88,8 @@ def _typed(kind: exp.DataType | None) -> SparkNumber | None:
     return None
 
 
-def _first(branches: list[exp.Expr | None]) -> SparkNumber | None:
-    """Return the number of the widest sort among several branches, as far as it is known."""
+def _widest(branches: list[exp.Expr | None]) -> SparkNumber | None:
+    """Return the type of the widest sort among several branches, as far as it is known."""
     numbers = [
         number for branch in branches if branch is not None and (number := number_of(branch))
     ]
@@ -133,7 +133,7 @@ def _computed(
 def _sizes(
     node: exp.Mul | exp.Add | exp.Sub | exp.Div, left: tuple[int, int], right: tuple[int, int]
 ) -> tuple[int, int]:
-    """Return the digits in all and after the point that would be needed."""
+    """Return the digits, in all and after the point, that an exact result needs."""
     (p1, s1), (p2, s2) = left, right
     match node:
         case exp.Mul():

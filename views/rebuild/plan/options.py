@@ -15,7 +15,7 @@ from views.base.config import RowsSource, VerifyMode
 
 
 def views_here(incomplete: str) -> list[str]:
-    """Return the views of this folder that begin so, for completion in a shell."""
+    """Return the views of this folder whose names begin with a text, for completion in a shell."""
     names = {path.stem for path in Path("views").glob("*") if path.suffix in {".sql", ".py"}}
     return sorted(name for name in names if name.startswith(incomplete))
 
@@ -176,7 +176,7 @@ class Request:
 
     @property
     def names(self) -> list[str]:
-        """Return the views that are named; none is called by a number."""
+        """Return the views that the arguments name; a number is never a view."""
         return [word for word in self.views or [] if not word.isdecimal()]
 
     @property
@@ -186,17 +186,17 @@ class Request:
 
     @property
     def generation(self) -> int | None:
-        """Return the generation that is meant, None for the staged one."""
+        """Return the generation to act on, None for the staged one."""
         return next(iter(self.numbers), None)
 
     @property
     def builds_nothing(self) -> bool:
-        """Tell whether existing generations alone are published, read or removed."""
+        """Tell whether only existing generations are published, read or removed."""
         return self.publish or self.diff or self.abort or self.drop
 
     @property
     def moment(self) -> AsOf | None:
-        """Return the older state that is wanted, None for the newest.
+        """Return the moment of an older state, None for the newest.
 
         Raises ConfigurationError: it is neither an LSN nor a time.
         """
@@ -224,7 +224,7 @@ class Request:
         return RowsSource(self.source) if self.source is not None else None
 
     def to_follow(self, names: Sequence[str]) -> list[str]:
-        """Return the words of a command that follows some of the views as this one does."""
+        """Return the arguments of a command that follows some of the views as this one does."""
         flags = {"--json": self.as_json, "--debug": self.debug}
         return [
             "--follow",
@@ -235,7 +235,7 @@ class Request:
     def check(self) -> None:
         """Check that the options go together.
 
-        Raises BadParameter: some do not; ConfigurationError: the moment is none.
+        Raises BadParameter: some do not; ConfigurationError: `--as-of` is not a moment.
         """
         reads_otherwise = self.source is not None or self.moment is not None
         explains = self.explain is not None

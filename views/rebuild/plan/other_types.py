@@ -1,8 +1,8 @@
-"""Values of a view that PostgreSQL would give another type, or another value. Pure.
+"""Notes on values of a view that would have another type, or value, in PostgreSQL. Pure.
 
-The language is Spark's, so these are legal and may be meant; readers of the view would be surprised
-by a moment that has got a time zone, or by a quotient of six digits. The plan says it, with what to
-write for PostgreSQL's.
+The language is Spark's, so these are legal and may be intended; but readers of the view may be
+surprised by a timestamp with a time zone, or a quotient of six digits. The plan names them, with
+what to write for PostgreSQL's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from changelog.contract.rows.types import ColumnType, Kind, column_type
 from views.meaning.types import Meaning, base_of, is_text, meaning_of, written
 from views.rebuild.plan.numbers import Sort, SparkNumber, number_of
 from views.rebuild.plan.other_values import Nulls, other_values
-from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, captured_columns, is_of, said
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, captured_columns, is_of, text_of
 from views.verify.values.names import folded, reading_name
 
 
@@ -29,12 +29,11 @@ def other_types(
 ) -> tuple[str, ...]:
     """Return a sentence for each value that is not PostgreSQL's, or not of its type.
 
-    `query`: with qualified columns and inferred types; None for one that is not understood.
-    `tables`: names and types of the columns of the captured tables. `filled`: which of them hold no
-    null.
+    `query`: with qualified columns and inferred types; None if it could not be parsed. `tables`:
+    names and types of the columns of the captured tables. `filled`: the columns without nulls.
     """
     if query is None:
-        return ()  # said elsewhere: the query cannot be proved, or does not parse
+        return ()  # reported elsewhere: the query cannot be proved, or does not parse
     never = {
         reading_name(table): {folded(name) for name in names}
         for table, names in (filled or {}).items()
@@ -60,14 +59,14 @@ def _lists(query: exp.Expr, captured: Mapping[tuple[str, str], ColumnType]) -> I
             one = column_type("numeric", kind.name.removesuffix("[]"))
             if one.kind is Kind.DECIMAL:
                 yield (
-                    f"{said(item)} is a list of texts, where PostgreSQL's is one of numerics: "
-                    f"write cast({said(item)}[0] as decimal({one.precision}, {one.scale})) for "
+                    f"{text_of(item)} is a list of texts, where PostgreSQL's is one of numerics: "
+                    f"write cast({text_of(item)}[0] as decimal({one.precision}, {one.scale})) for "
                     "an element"
                 )
 
 
 def _leaves(scope: Scope) -> Iterator[Scope]:
-    """Yield the scopes of the queries that give rows: several of a UNION."""
+    """Yield the scopes of the queries that give rows; a UNION has several."""
     if not scope.set_operation_scopes:
         yield scope
     for part in scope.set_operation_scopes:
@@ -102,7 +101,7 @@ def _intervals(columns: Iterable[tuple[exp.Column, ColumnType]]) -> Iterator[str
         )
         if is_text and base_of(kind.name) == "interval" and around is not None:
             yield (
-                f"{said(column)} in {said(around)} is ISO 8601 text such as P1DT2H, "
+                f"{text_of(column)} in {text_of(around)} is ISO 8601 text such as P1DT2H, "
                 "PostgreSQL's under IntervalStyle iso_8601"
             )
 
@@ -119,9 +118,9 @@ def _sentences(query: exp.Expr) -> Iterator[str]:
             case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES) and is_of(
                 node.this, ZONED
             ):
-                yield f"{said(node)} has no offset, which PostgreSQL's text of it has"
+                yield f"{text_of(node)} has no offset, which PostgreSQL's text of it has"
             case exp.Sum() if is_of(node.this, (DType.FLOAT,)):
-                yield f"{said(node)} is a double, where PostgreSQL's sum of reals is a real"
+                yield f"{text_of(node)} is a double, where PostgreSQL's sum of reals is a real"
             case exp.Div() | exp.Avg() | exp.Mul() | exp.Add() | exp.Sub():
                 yield from _numbers(node)
             case _:
@@ -129,7 +128,7 @@ def _sentences(query: exp.Expr) -> Iterator[str]:
 
 
 def _is_shown(node: exp.Cast) -> bool:
-    """Tell whether the cast of a value is handed on as a column of a query, and not compared."""
+    """Tell whether the cast of a value becomes a column of a query, rather than being compared."""
     if isinstance(node.this, exp.Null):
         return False
     around: exp.Expr | None = node.parent
@@ -144,11 +143,11 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
         of = number_of(node.this)
         if of is not None and of.sort is Sort.DECIMAL:
             yield (
-                f"{said(node)} has {_digits(number)} after the point, where PostgreSQL's average "
+                f"{text_of(node)} has {_digits(number)} after the point, where PostgreSQL's average "
                 "of numerics has 16 significant ones and more"
             )
         elif of is not None and of.sort is Sort.WHOLE:
-            yield f"{said(node)} is a double, where PostgreSQL's average of integers is a numeric"
+            yield f"{text_of(node)} is a double, where PostgreSQL's average of integers is a numeric"
         return
     sides = [number_of(side) for side in (node.left, node.right)]
     if any(side is None for side in sides):
@@ -157,17 +156,17 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
     if isinstance(node, exp.Div):
         if sorts == {Sort.WHOLE}:
             yield (
-                f"{said(node)} is a double with its fraction, where PostgreSQL divides integers "
-                f"without one: write {said(node.left)} div {said(node.right)}"
+                f"{text_of(node)} is a double with its fraction, where PostgreSQL divides integers "
+                f"without one: write {text_of(node.left)} div {text_of(node.right)}"
             )
         elif Sort.FLOAT not in sorts:
             yield (
-                f"{said(node)} has {_digits(number)} after the point, where PostgreSQL's quotient "
+                f"{text_of(node)} has {_digits(number)} after the point, where PostgreSQL's quotient "
                 "of numerics has 16 significant ones and more"
             )
     elif number is not None and number.cut:
         yield (
-            f"{said(node)} is rounded to {_digits(number)} after the point, where PostgreSQL's is "
+            f"{text_of(node)} is rounded to {_digits(number)} after the point, where PostgreSQL's is "
             "exact: cast its parts to fewer digits"
         )
 
@@ -185,15 +184,15 @@ def _zoned(node: exp.Expr) -> Iterator[str]:
     around = node.parent
     if isinstance(around, exp.Cast) and around.to.is_type(*WITHOUT_ZONE):
         return
-    inner = said(node.this if isinstance(node, exp.Cast) else node)
+    inner = text_of(node.this if isinstance(node, exp.Cast) else node)
     yield (
-        f"{said(node)} has a time zone here, and none in PostgreSQL: write "
+        f"{text_of(node)} has a time zone here, and none in PostgreSQL: write "
         f"cast({inner} as timestamp_ntz)"
     )
 
 
-# A cast to string is the author's own word, and PostgreSQL compares its text alike; who reads
-# the view, or pasted the cast, may still take it for a comparison of values: `'12:00:00' >
+# A cast to string may be intended, and PostgreSQL compares the texts the same way; but a reader of
+# the view, or an author who pasted the cast, may take it for a comparison of values: `'12:00:00' >
 # '12:00'`.
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 _ORDERED = (
@@ -218,7 +217,7 @@ def _compared_texts(columns: Iterable[tuple[exp.Column, ColumnType]]) -> Iterato
         if text is not None and around is not None and not _is_alike(around, text, meaning):
             under = f" under {kind.collation}" if is_text(meaning) else ""
             yield (
-                f"{said(around)} compares texts by their code points, and not values of type "
+                f"{text_of(around)} compares texts by their code points, and not values of type "
                 f"{base_of(kind.name)}{under}"
             )
 
@@ -231,7 +230,7 @@ def _is_cast(node: exp.Expr | None) -> bool:
 
 
 def _is_alike(around: exp.Expr, text: exp.Expr, meaning: Meaning) -> bool:
-    """Tell whether an expression compares no texts, or with the answer of their values."""
+    """Tell whether an expression compares no texts, or gives the result of comparing values."""
     is_ordered = isinstance(around, _ORDERED)
     if not is_ordered and not isinstance(around, _EQUAL):
         return True

@@ -1,7 +1,7 @@
-"""Values of a view that differ from PostgreSQL's for the same query. Pure.
+"""Notes on values of a view that differ from PostgreSQL's for the same query. Pure.
 
-The language is Spark's, and both engines of a proof go by it: what a reader of PostgreSQL's SQL
-would take for another value is said by the plan.
+The language is Spark's, by which both engines of a proof compute: the plan names the values that a
+reader who knows PostgreSQL's SQL would expect otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlglot import exp
 from views.base.spark_sql import sources_of
 from views.meaning.captured_values import branches
 from views.rebuild.plan.numbers import MOST, Sort, number_of
-from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, said
+from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, is_of, text_of
 
 _INTEGERS = (DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT)
 _WHOLE = (exp.Round, exp.Ceil, exp.Floor, exp.IntDiv, exp.Extract)
@@ -37,8 +37,8 @@ def other_values(query: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:
         if order.args.get("desc"):
             here, there, word = ("last", "first", " desc")
         yield (
-            f"order by {said(order.this)}{word} has nulls {here}, where PostgreSQL has them "
-            f"{there}: write {said(order.this)}{word} nulls {there}"
+            f"order by {text_of(order.this)}{word} has nulls {here}, where PostgreSQL has them "
+            f"{there}: write {text_of(order.this)}{word} nulls {there}"
         )
 
 
@@ -52,37 +52,37 @@ def _sentences_of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # n
             is_real = is_of(node.this, _REAL) or isinstance(node.this, exp.Null)
             if not is_real and "float" in sql.lower():  # `real` is the same type to the parser
                 yield (
-                    f"{said(node)} is a real, where PostgreSQL's float is a double: write "
-                    f"cast({said(node.this)} as double), or as real if one is meant"
+                    f"{text_of(node)} is a real, where PostgreSQL's float is a double: write "
+                    f"cast({text_of(node.this)} as double), or as real if one is meant"
                 )
         case exp.Cast() if node.to.is_type(*exp.DataType.TEXT_TYPES):
             yield from _scaled(node, node.this)
         case exp.Extract() if node.name.lower() == "dow":
             yield (
-                f"{said(node)} is 1 of a Sunday, where PostgreSQL's is 0: write {said(node)} - 1"
+                f"{text_of(node)} is 1 of a Sunday, where PostgreSQL's is 0: write {text_of(node)} - 1"
             )
         case exp.Sqrt() | exp.Ln() | exp.Exp() | exp.Pow():
             yield from _of_numeric(node)
         case exp.ArrayAgg() if "array_agg" in sql.lower():
             yield (
-                f"{said(node)} is without the nulls and empty of no rows, where PostgreSQL's has "
-                f"the nulls and is null of no rows: write collect_list({said(node.this)})"
+                f"{text_of(node)} is without the nulls and empty of no rows, where PostgreSQL's has "
+                f"the nulls and is null of no rows: write collect_list({text_of(node.this)})"
             )
         case exp.Sign() if _is_float(node.this):
-            yield f"{said(node)} is NaN of NaN, where PostgreSQL's is 0"
+            yield f"{text_of(node)} is NaN of NaN, where PostgreSQL's is 0"
         case exp.Round() | exp.Floor() | exp.Ceil() if is_of(node.this, (DType.BIGINT,)):
             yield (
-                f"{said(node)} is exact, where PostgreSQL's of an integer is a double, of "
+                f"{text_of(node)} is exact, where PostgreSQL's of an integer is a double, of "
                 f"{_DOUBLES_DIGITS} digits"
             )
         case exp.Round() if _is_float(node.this) and node.args.get("decimals") is None:
             yield (
-                f"{said(node)} rounds halves away from 0, where PostgreSQL rounds those of floats "
+                f"{text_of(node)} rounds halves away from 0, where PostgreSQL rounds those of floats "
                 "to the even number"
             )
         case exp.Floor() | exp.Ceil() if _is_float(node.this):
             yield (
-                f"{said(node)} is a bigint, 0 of NaN and the last one of Infinity, where "
+                f"{text_of(node)} is a bigint, 0 of NaN and the last one of Infinity, where "
                 "PostgreSQL's is a double"
             )
         case exp.Add() | exp.Sub() if isinstance(node.expression, exp.Interval):
@@ -93,11 +93,11 @@ def _sentences_of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # n
             yield from _default(node)
         case exp.BitwiseXor():
             yield (
-                f"{said(node)} is an exclusive or, where PostgreSQL's ^ is a power: write "
-                f"power({said(node.this)}, {said(node.expression)})"
+                f"{text_of(node)} is an exclusive or, where PostgreSQL's ^ is a power: write "
+                f"power({text_of(node.this)}, {text_of(node.expression)})"
             )
         case exp.Bracket() if not node.args.get("offset") and is_of(node.this, (DType.ARRAY,)):
-            yield f"{said(node)} counts elements from 0, where PostgreSQL counts them from 1"
+            yield f"{text_of(node)} counts elements from 0, where PostgreSQL counts them from 1"
         case _ if isinstance(node, _COMPARISONS):
             yield from _of_reals(node)
             yield from _of_doubles(node)
@@ -122,11 +122,11 @@ def _cut(node: exp.Cast) -> Iterator[str]:
         return
     if isinstance(inner, exp.Literal) and float(inner.name).is_integer():
         return
-    text = f"{said(node)} cuts the fraction off, where PostgreSQL rounds it"
+    text = f"{text_of(node)} cuts the fraction off, where PostgreSQL rounds it"
     if number.sort is Sort.FLOAT:
         yield f"{text}, halves to the even number"
     elif number.sort is Sort.DECIMAL:
-        yield f"{text}: write cast(round({said(inner)}) as {node.to.sql('spark').lower()})"
+        yield f"{text}: write cast(round({text_of(inner)}) as {node.to.sql('spark').lower()})"
 
 
 def _digits(node: exp.Cast) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _digits(node: exp.Cast) -> Iterator[str]:
     sizes = node.to.expressions
     if not sizes or int(sizes[0].name) > digits:
         yield (
-            f"{said(node)} has all digits of a {sort}, where PostgreSQL's has the first {digits} "
+            f"{text_of(node)} has all digits of a {sort}, where PostgreSQL's has the first {digits} "
             "and zeros"
         )
 
@@ -149,13 +149,13 @@ def _interval(node: exp.Add | exp.Sub) -> Iterator[str]:
         return
     if node.expression.text("unit").upper().rstrip("S") in _OF_DAYS:
         yield (
-            f"{said(node)} is a date, where PostgreSQL's is a timestamp: write "
-            f"cast({said(node)} as timestamp_ntz)"
+            f"{text_of(node)} is a date, where PostgreSQL's is a timestamp: write "
+            f"cast({text_of(node)} as timestamp_ntz)"
         )
     else:
         yield (
-            f"{said(node)} has a time zone here, and none in PostgreSQL: write "
-            f"cast({said(node)} as timestamp_ntz)"
+            f"{text_of(node)} has a time zone here, and none in PostgreSQL: write "
+            f"cast({text_of(node)} as timestamp_ntz)"
         )
 
 
@@ -164,13 +164,13 @@ def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
     for part in parts:
         yield from _scaled(node, part)
         if is_of(part, ZONED):
-            yield f"{said(part)} in {said(node)} has no offset, which PostgreSQL's text of it has"
+            yield f"{text_of(part)} in {text_of(node)} has no offset, which PostgreSQL's text of it has"
         elif is_of(part, (DType.BOOLEAN,)) and not isinstance(node, exp.DPipe):
-            yield f"{said(part)} in {said(node)} is true or false, where PostgreSQL's is t or f"
+            yield f"{text_of(part)} in {text_of(node)} is true or false, where PostgreSQL's is t or f"
     if type(node) is exp.Concat and any(map(nulls.may_be, parts)):
-        listed = ", ".join(map(said, parts))
+        listed = ", ".join(map(text_of, parts))
         yield (
-            f"{said(node)} is null where a part of it is, where PostgreSQL leaves that part out: "
+            f"{text_of(node)} is null where a part of it is, where PostgreSQL leaves that part out: "
             f"write concat_ws('', {listed})"
         )
 
@@ -193,7 +193,7 @@ def _scaled(node: exp.Expr, part: exp.Expr) -> Iterator[str]:
             > 1
         ):
             yield (
-                f"{said(inner)} in {said(node)} has as many digits after the point as the one with "
+                f"{text_of(inner)} in {text_of(node)} has as many digits after the point as the one with "
                 "most of them, where PostgreSQL's text of it has its own"
             )
 
@@ -203,14 +203,14 @@ def _default(node: exp.Lag | exp.Lead) -> Iterator[str]:
     if default is None or not _is_narrower(node.this, default):
         return
     yield (
-        f"{said(default)} in {said(node)} is cut to the type of {said(node.this)}, where "
+        f"{text_of(default)} in {text_of(node)} is cut to the type of {text_of(node.this)}, where "
         "PostgreSQL takes both to one that holds them: "
-        f"cast {said(node.this)} to the type of {said(default)}"
+        f"cast {text_of(node.this)} to the type of {text_of(default)}"
     )
 
 
 def _is_narrower(value: exp.Expr, default: exp.Expr) -> bool:
-    """Tell whether the type of a value does not hold what stands in for it."""
+    """Tell whether the type of a value cannot hold its default."""
     if is_of(value, (DType.DATE,)):
         return is_of(default, (*ZONED, DType.TIMESTAMP, DType.TIMESTAMPNTZ))
     if is_of(value, _REAL) and is_of(default, (DType.DOUBLE,)):
@@ -229,8 +229,8 @@ def _of_reals(node: exp.Expr) -> Iterator[str]:
             continue
         if value.is_string or (isinstance(node, exp.In) and not value.name.isdigit()):
             yield (
-                f"{said(node)} compares doubles, where PostgreSQL compares reals: write "
-                f"cast({value.name} as real) for {said(value)}"
+                f"{text_of(node)} compares doubles, where PostgreSQL compares reals: write "
+                f"cast({value.name} as real) for {text_of(value)}"
             )
 
 
@@ -243,25 +243,25 @@ def _of_doubles(node: exp.Expr) -> Iterator[str]:
     doubles = [is_of(value, _FLOATS) and not isinstance(value, exp.Literal) for value in values]
     is_exact = number.size is not None and number.size[0] <= _DOUBLES_DIGITS
     if any(doubles) and not all(doubles) and not is_exact:
-        listed = " or ".join(f"{said(node.this)} = {said(value)}" for value in values)
+        listed = " or ".join(f"{text_of(node.this)} = {text_of(value)}" for value in values)
         yield (
-            f"{said(node)} compares doubles, of {_DOUBLES_DIGITS} digits, where PostgreSQL "
+            f"{text_of(node)} compares doubles, of {_DOUBLES_DIGITS} digits, where PostgreSQL "
             f"compares exact numbers exactly: write {listed}"
         )
 
 
 def _of_numeric(node: exp.Expr) -> Iterator[str]:
-    """Say which functions are of a decimal, of which PostgreSQL has numerics."""
+    """Yield a sentence for a function of a decimal, which is a numeric in PostgreSQL."""
     numbers = [number_of(part) for part in node.iter_expressions()]
     sorts = {number.sort for number in numbers if number is not None}
     if Sort.DECIMAL in sorts and Sort.FLOAT not in sorts and None not in numbers:
         yield (
-            f"{said(node)} is a double, of 15 digits, where PostgreSQL's of a numeric is a numeric"
+            f"{text_of(node)} is a double, of 15 digits, where PostgreSQL's of a numeric is a numeric"
         )
 
 
 def _of_exponent(node: exp.Literal) -> Iterator[str]:
-    """Say which constants are doubles, and numerics to PostgreSQL, unless a double is near."""
+    """Yield a sentence for a constant that is a numeric in PostgreSQL, unless a float is beside it."""
     around = node.parent
     while isinstance(around, exp.Paren | exp.Neg):
         around = around.parent
@@ -271,8 +271,8 @@ def _of_exponent(node: exp.Literal) -> Iterator[str]:
     if isinstance(around, exp.Cast):
         return
     digits = format(Decimal(node.name), "f")
-    instead = digits if len(digits) <= MOST else f"cast({said(node)} as double)"
-    yield f"{said(node)} is a double, where PostgreSQL's is a numeric: write {instead}"
+    instead = digits if len(digits) <= MOST else f"cast({text_of(node)} as double)"
+    yield f"{text_of(node)} is a double, where PostgreSQL's is a numeric: write {instead}"
 
 
 def _escaped(node: exp.Literal, sql: str) -> Iterator[str]:
@@ -297,10 +297,10 @@ def _widened(node: exp.Expr) -> Iterator[str]:
         is_of(value, (DType.DOUBLE,)) and not isinstance(value, exp.Literal) for value in values
     ]
     if any(reals) and others and None not in others and not any(doubles):
-        yield f"{said(node)} is a double, where PostgreSQL's is a real"
+        yield f"{text_of(node)} is a double, where PostgreSQL's is a real"
 
 
-# What is not known counts as null at times.
+# Expressions that are never null; any that is not known may be null.
 _NEVER = (exp.Count, exp.CountIf, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile, exp.Boolean)
 _AS_ITS_PARTS = (
     *(exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod),
@@ -316,9 +316,9 @@ class Nulls:
     """The nullability of the values of one query."""
 
     def __init__(self, query: exp.Expr, sql: str, filled: Mapping[str, Collection[str]]) -> None:
-        """Look at a query.
+        """Prepare for a query.
 
-        `filled`: names of the columns that hold no null, by their tables' names in the query.
+        `filled`: names of the columns without nulls, by their tables' names in the query.
         """
         self._query, self._sql = query, sql
         self._filled = filled
@@ -351,7 +351,7 @@ class Nulls:
                 return True
 
     def orders(self) -> Iterator[exp.Ordered]:
-        """Yield each order that changes rows, is by a nullable value, and leaves its place open."""
+        """Yield each ORDER BY that affects rows, by a value with nulls whose place is not given."""
         for node in self._query.find_all(exp.Ordered):
             order = node.parent
             around = None if order is None else order.parent
@@ -376,6 +376,6 @@ class Nulls:
         return not query or self.may_be(query[0])
 
     def _is_placed(self, node: exp.Ordered) -> bool:
-        """Tell whether the text says where nulls stand, which the parser fills in otherwise."""
+        """Tell whether the text has NULLS FIRST or LAST; the parser adds it where it has not."""
         ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
         return bool(ends) and _PLACED.match(self._sql, max(ends) + 1) is not None

@@ -1,4 +1,4 @@
-"""Parts of a query whose types are inferred, for the sentences of a plan. Pure."""
+"""Queries with inferred types, and their parts as texts for the notes of a plan. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def is_of(node: exp.Expr | None, types: tuple[Any, ...]) -> bool:
     return node is not None and node.type is not None and node.type.is_type(*types)
 
 
-def said(node: exp.Expr) -> str:
-    """Return the expression for a sentence: in small letters, but for its texts."""
+def text_of(node: exp.Expr) -> str:
+    """Return the text of an expression for a sentence, in lower case except for its constants."""
     parts = _TEXTS.split(shown(node))
     return "".join(part if place % 2 else part.lower() for place, part in enumerate(parts))

@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 class Plan:
     """One cut for all views of a run, and the verdict on it."""
 
-    record: FrontierRecord  # the frontier; of declared logs the ends at which they stood
-    cut: Cut  # what is read
+    record: FrontierRecord  # the frontier; for declared logs alone, their ends
+    cut: Cut  # the part of the log to read
     logs: tuple[DeclaredLog, ...] = ()  # the logs of other programs that are read
-    # how checkpoints are brought there; None when the log is read from its start
+    # the plan to bring checkpoints there; None when the log is read from its start
     advance: Advance | None = None
-    # of the captured tables, also of other captures, as they were looked up for this plan
+    # of the captured tables, also of other captures, as they were read for this plan
     schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
-    # the cuts of several logs that are read side by side; None where there is one
+    # the cuts of several logs; None if there is one
     parts: CutParts | None = None
-    # the tables without a primary key that are read: the whole history of one says what it holds,
-    # so nothing goes on from a state of before
+    # the tables without a primary key that are read: their rows follow from the whole history, so
+    # no state of them can be continued
     unkeyed: Collection[TableName] = ()
     others: tuple[CapturedLog, ...] = ()  # the logs of other captures that are read
 
@@ -103,16 +103,16 @@ class ViewPlan:
     """Plan of the rebuild of one view."""
 
     spec: ViewSpec  # its declaration
-    cut: Cut  # what would be read
+    cut: Cut  # the part of the log that would be read
     generation: int  # the number that would be written
     serving: int | None  # the number that every sink serves, or None
-    # how checkpoints would be brought there; None when the log is read from its start
+    # the plan to bring checkpoints there; None when the log is read from its start
     advance: Advance | None = None
-    analysis: Analysis | None = None  # what is known of the view before it is built
-    # how its file differs from that of the generation that serves; empty when it does not, None
-    # when nothing is on record
+    analysis: Analysis | None = None  # the facts about the view before it is built
+    # the difference of its file to that of the serving generation; empty if there is none, None if
+    # that file is not on record
     definition_diff: str | None = None
-    # which values it has in another form than its tables, a sentence each
+    # a sentence for each column whose values have another form than in its table
     choices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -163,13 +163,13 @@ class ViewPlan:
 
     @property
     def records_at_most(self) -> int:
-        """Return the offsets between where the read begins and the frontier, gaps counted."""
+        """Return the number of offsets from the start of the read to the frontier, with gaps."""
         if self.advance is not None:
             return sum(self.advance.records_of(topic) for topic in self._topics)
         return sum(self.cut.offset_count(topic) for topic in self._topics)
 
     def _from(self) -> dict[str, str]:
-        """Return for each topic the begin of its read, as text."""
+        """Return for each topic the start of its read, as text."""
         topics = [self.cut.topics[table] for table in self.spec.tables]
         if self.advance is None:
             return dict.fromkeys(topics, "the log's start")
@@ -184,7 +184,7 @@ class ViewPlan:
         return starts
 
     def short_lines(self) -> list[str]:
-        """Return the plan in at most three lines, without the obvious."""
+        """Return the plan in at most three lines."""
         now = f"generation {self.serving} serves" if self.serving else "nothing serves yet"
         reads = ", ".join(short_name(table) for table in self.spec.tables)
         proof = "" if self.analysis is None else f"; {self.analysis.line()}"
@@ -232,12 +232,12 @@ class ViewPlan:
 
 
 def verdict_of(spec: ViewSpec, cut: Cut) -> Verdict:
-    """Return the verdict on what one view reads of a cut: other views' topics do not matter."""
+    """Return the verdict on the topics of a cut that one view reads."""
     topics = {
         topic: cut.verdict.topics[topic] for topic in map(cut.topics.get, spec.tables) if topic
     }
     if topics.keys() == cut.verdict.topics.keys():
-        return cut.verdict  # with what is said of several logs that stand at no common frontier
+        return cut.verdict  # which also has the reasons of logs without a common frontier
     return together(topics, cut.verdict.allowance_ms)
 
 
@@ -250,7 +250,7 @@ def planned(
 ) -> Plan:
     """Choose the frontier and judge it; with `sample`, estimate the records from a few of them.
 
-    `steps` counts what the brokers are asked for, and the places where records are read.
+    `steps` counts the requests to brokers, and the places where records are sampled.
 
     Raises:
         NoFrontierError: nothing is captured yet.
@@ -318,7 +318,7 @@ def _newest(
     settings: RebuildSettings,
     steps: Steps,
 ) -> FrontierRecord:
-    """Return the newest frontier of the project's own capture, which has the tables of views."""
+    """Read the newest frontier of the project's own capture; checks that it has the views' tables."""
     project = settings.project
     steps.more(1)
     steps.begin("the frontier")
@@ -349,7 +349,7 @@ def _side_by_side(
     parts = CutParts(
         own=own,
         others=make_other_cuts(kafka, others, settings=replayed, sample=sample, steps=steps),
-        # Last: what it sees of a table is never older than what a frontier has.
+        # Last, so that its ends are never older than the frontiers.
         declared=make_declared_cut(kafka, declared, settings=replayed, sample=sample, steps=steps)
         if declared
         else None,
@@ -387,9 +387,9 @@ def schemas_now(
 def _with_choices(
     schemas: Mapping[TableName, TopicSchemas], plan: Plan, settings: RebuildSettings
 ) -> dict[TableName, TopicSchemas]:
-    """Return the schemas with what views get of values that have no form.
+    """Return the schemas with the forms that `rebuild.values` chooses for values.
 
-    Raises ChoicesError: lines of `rebuild.values` contradict each other, or are of no column.
+    Raises ChoicesError: lines of `rebuild.values` contradict each other, or match no column.
     """
     chosen, mistakes = dict[TableName, TopicSchemas](), list[ConfigurationError]()
     for table, table_schemas in schemas.items():
@@ -413,7 +413,7 @@ def _require_column(
     plan: Plan,
     settings: RebuildSettings,
 ) -> None:
-    """Require that a choice is of some column; tables that no view reads are looked up for it."""
+    """Require that a choice matches a column, also of captured tables that no view reads."""
     reasons = list[str]()
     own = {
         table: table_schemas.logged(table_schemas.reader_id)
@@ -484,7 +484,7 @@ def _cut(
     sample: bool,
     steps: Steps,
 ) -> Cut:
-    """Judge the log at the newest frontier, or at the older one that is asked for."""
+    """Judge the log at the newest frontier, or at the older one that the settings name."""
     project = settings.project
     if settings.as_of is None:
         sample = sample and not settings.reads_checkpoints
@@ -518,7 +518,7 @@ def store_of(project: Project) -> CheckpointStore:
 def _stored(
     store: CheckpointStore, newest: FrontierRecord, tables: Sequence[TableName]
 ) -> list[FrontierRecord]:
-    """Return the frontiers at which there is a checkpoint of every table, oldest first."""
+    """Return the frontiers at which every table has a checkpoint, oldest first."""
     by_place: dict[tuple[int, int], FrontierRecord] = {}
     common: set[tuple[int, int]] | None = None
     for table in tables:
@@ -531,7 +531,7 @@ def _stored(
 
 
 def _require_proof(cut: Cut) -> None:
-    """Refuse to verify against a log that cannot give the state itself any more."""
+    """Refuse a proof if the log itself can no longer give the state."""
     if not cut.verdict.allows_read:
         raise VerdictError(
             f"a checkpoint gives the state at LSN {cut.record.frontier.lsn}, but the log cannot "
@@ -605,7 +605,7 @@ def captured_of(
 def logs_of(
     specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> tuple[DeclaredLog | CapturedLog, ...]:
-    """Return the logs of others that views read; none where all is of the project's own capture.
+    """Return the logs that views read beside the project's own capture.
 
     Raises ViewError: they name a view by the name of a declared table.
     """

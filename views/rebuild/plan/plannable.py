@@ -36,10 +36,10 @@ SIDE_BY_SIDE = "it reads the log of another capture"
 class Plannable:
     """Views that can be built at one frontier."""
 
-    plan: Plan | None  # of the views that can be built; None when none can
+    plan: Plan | None  # of the views that can be built; None if none can
     specs: Sequence[ViewSpec]  # these views
-    failed: list[ViewResult] = field(default_factory=list)  # the results of the others
-    # what is known of each view of captured tables before it is built, by name
+    failed: list[ViewResult] = field(default_factory=list)  # the results of the other views
+    # the analysis of each view of captured tables, by name
     analyses: Mapping[str, Analysis] = field(default_factory=dict)
 
 
@@ -53,18 +53,18 @@ def plannable(
 ) -> Plannable:
     """Plan the views that can be planned at one frontier.
 
-    `sample`: whether a few records are read, to count the rest. `required`: whether the log has to
-    be able to give them, too. `steps`: counts what is asked for, of brokers and registry, and the
-    views that are looked at.
+    `sample`: whether a few records are read, to estimate how many there are. `required`: whether a
+    view also fails if the log cannot give its state. `steps`: counts the requests to brokers and
+    registry, and the analysed views.
 
-    Raises ChangelogError: no view can be planned, or one cannot and all stand together.
+    Raises ChangelogError: no view can be planned, or one cannot and they are published together.
     """
 
     def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plan:
         plan = planned(some, settings, sample=sample, steps=steps)
         if required:
             plan.cut.verdict.require()
-        # What Spark cannot read is said before it starts.
+        # Reading the schemas now finds those that Spark cannot read before it starts.
         return replace(plan, schemas=schemas_now(plan, settings, steps))
 
     stand_together = settings.together or len(specs) == 1
@@ -90,16 +90,16 @@ def plannable(
         if not good:
             return Plannable(None, (), _failed(specs, errors))
         if {*tables_of(good)} != {*tables_of(before)}:
-            plan = plan_of(good, sample=sample)  # what the others read must not matter
+            plan = plan_of(good, sample=sample)  # without the tables of the refused views
     names = {spec.name for spec in good}
     spelled_out = [_with_key(spec, plan) for spec in meant if spec.name in names]
     return Plannable(plan, spelled_out, _failed(specs, errors), analyses=analysed)
 
 
 def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSpec:
-    """Return a view as the engines have to compute it, whether or not it is verified.
+    """Return a view with the comparisons of PostgreSQL, as the engines have to compute it.
 
-    Raises ViewError: it compares values whose carried form has another meaning.
+    Raises ViewError: it compares values whose form on the log compares otherwise.
     """
     logged = {
         table: table_schemas.viewed
@@ -126,7 +126,7 @@ def _meant(
 def _parted(
     specs: Sequence[ViewSpec], plan_of: Callable[[Sequence[ViewSpec]], Plan]
 ) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
-    """Find the views that cannot be planned, by halving the list: most runs have few.
+    """Find the views that cannot be planned, by halving the list: usually there are few.
 
     Raises UnavailableError: a server does not answer; ChoicesError: the settings are wrong for all
     of them.
@@ -177,10 +177,10 @@ def _with_key(spec: ViewSpec, plan: Plan) -> ViewSpec:
 def analyses(
     specs: Sequence[ViewSpec], plan: Plan, settings: RebuildSettings, steps: Steps = UNSEEN
 ) -> tuple[dict[str, Analysis], dict[str, ChangelogError]]:
-    """Look at views of captured tables before Spark starts; `steps` counts them.
+    """Analyse views of captured tables before Spark starts; `steps` counts them.
 
     Returns:
-        What is known of each view, and why others cannot be built, by name.
+        The analyses, and the errors of views that cannot be built, by name.
     """
     if plan.logs:
         return {}, {}
@@ -195,7 +195,7 @@ def analyses(
             steps.begin(f"view {spec.name}")
             try:
                 analysis = analyse(spec, tables, engine)
-                _check(spec, analysis, settings)
+                _check_analysis(spec, analysis, settings)
             except Exception as error:  # noqa: BLE001 - one view's failure is its own
                 errors[spec.name] = explained(error, f'plan of view "{spec.name}"')
             else:
@@ -205,8 +205,8 @@ def analyses(
     return analysed, errors
 
 
-def _check(spec: ViewSpec, analysis: Analysis, settings: RebuildSettings) -> None:
-    """Refuse a view that a sink would refuse, or that cannot be proved as is asked for.
+def _check_analysis(spec: ViewSpec, analysis: Analysis, settings: RebuildSettings) -> None:
+    """Refuse a view that a sink would refuse, or that cannot be proved although it has to be.
 
     Raises SinkError: a sink cannot hold a column; RebuildError: the view is to be verified and
     cannot be.

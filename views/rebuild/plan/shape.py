@@ -1,8 +1,8 @@
-"""Names and, as far as they are known, types of a view's columns, before Spark starts.
+"""Infer the columns of a view before Spark starts: names, and types as far as they are known.
 
-DuckDB says what it makes of the query; where it has no word, and for intervals, which it computes
-with otherwise than Spark, the query's own text is looked at. What is not known is taken for a
-text, which every sink holds: so a sink refuses here what it would refuse for certain.
+The types are DuckDB's for the query; where it has none, and for intervals, on which it differs from
+Spark, they are inferred from the query's text. An unknown type is taken for a text, which every
+sink accepts: so a view is refused here only if a sink would refuse it for certain.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def shape_of(
 ) -> StructType:
     """Return the columns of a view.
 
-    `described`: the type of each by DuckDB's name; none where it did not look at the query.
-    `schemas`: of the tables that it reads.
+    `described`: DuckDB's name of each type; empty if DuckDB could not be asked. `schemas`: of the
+    tables that it reads.
     """
     kinds = _Kinds(query, schemas)
     types: Sequence[str] = described if len(described) == len(columns) else [""] * len(columns)
@@ -144,7 +144,7 @@ class _Kinds:
         return kinds.pop() if len(kinds) == 1 else ""
 
     def _of_name(self, name: str) -> str:
-        """Return the kind of a column; none where two of one name differ."""
+        """Return the kind of a column; empty if two columns of the name differ."""
         if name in self._open:
             return ""
         self._open.add(name)

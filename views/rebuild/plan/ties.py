@@ -1,9 +1,9 @@
-"""Rows that an order leaves open: windows and LIMIT over values that several rows share. Pure.
+"""Find orders that leave ties: windows and LIMIT over values that several rows share. Pure.
 
-Spark and DuckDB put rows that are equal by ORDER BY in any order, so what depends on the order of
-such rows is another thing in each: `row_number()`, `lag`, frames by rows, LIMIT. A query is proved
-where its order determines the row: by a primary key, by what a join, GROUP BY, DISTINCT or a
-condition makes unique, or because rows that are equal by the order are equal in all that is used.
+Spark and DuckDB put rows that are equal by ORDER BY in any order, so results that depend on the
+order of such rows differ: `row_number()`, `lag`, frames by rows, LIMIT. A query can be proved if
+its order determines the row: by a primary key, by columns that a join, GROUP BY, DISTINCT or a
+condition makes unique, or because tied rows are equal in all columns that are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import conjuncts
-from views.rebuild.plan.parts import said
+from views.rebuild.plan.parts import text_of
 from views.verify.values.names import folded, reading_name
 
 _Column = tuple[str, str]
@@ -37,8 +37,8 @@ def open_order(
 ) -> str | None:
     """Return the reason why an order of a query leaves rows open, or None.
 
-    `query`: with qualified columns; None for one that is not understood. `keys`: the columns of
-    each that determine its rows; none where no columns do.
+    `query`: with qualified columns; None if it could not be parsed. `keys`: for each table the
+    columns that determine its rows; empty if none do.
     """
     if query is None or query.find(exp.Window, exp.Limit, exp.Offset, exp.GroupConcat) is None:
         return None
@@ -54,7 +54,7 @@ def open_order(
         )
         return next(places, None)
     except (SqlglotError, RecursionError):
-        return None  # said elsewhere: the query cannot be proved, or does not parse
+        return None  # reported elsewhere: the query cannot be proved, or does not parse
 
 
 class _Rows:
@@ -85,11 +85,11 @@ class _Rows:
                 if _is_by_place(window, named) and not self._determined(
                     [*(named.args.get("partition_by") or ()), *order], own_key
                 ):
-                    yield self._refusal(said(window.this), order)
+                    yield self._refusal(text_of(window.this), order)
             for call in self._scope.find_all(exp.GroupConcat):
                 order = [item.this for item in call.this.expressions]
                 if not self._determines_within([*_groups(query), *order], call.this.this):
-                    yield self._refusal(said(call), order, of_group=True)
+                    yield self._refusal(text_of(call), order, of_group=True)
         limit = query.args.get("limit") or query.args.get("offset")
         if limit is not None and not self._is_one_row():
             order = [item.this for item in _ordered(query)]
@@ -97,7 +97,7 @@ class _Rows:
                 yield self._refusal("LIMIT" if query.args.get("limit") else "OFFSET", order)
 
     def determines(self, names: Collection[str]) -> bool:
-        """Tell whether some of the columns that the query gives determine a row of them."""
+        """Tell whether some of the query's output columns determine its row."""
         fixed = frozenset(names)
         if fixed not in self._asked:
             self._asked[fixed] = self._determine(fixed)
@@ -158,13 +158,13 @@ class _Rows:
         )
 
     def _determines_within(self, values: Sequence[exp.Expr], of: exp.Expr) -> bool:
-        """Tell whether rows of a group that are equal by some values have the same one to show."""
+        """Tell whether rows of a group that are equal by some values have the same value of `of`."""
         fixed = self._closed(values)
         used = {(column.table, column.name.lower()) for column in of.find_all(exp.Column)}
         return used <= fixed or all(self._is_determined(name, fixed) for name in self._sources)
 
     def _covers(self, parts: Collection[exp.Expr], values: Collection[exp.Expr]) -> bool:
-        """Tell whether values determine others: equal ones, or columns that they determine."""
+        """Tell whether values determine other expressions."""
         fixed, texts = self._closed(values), {_bare(value).sql() for value in values}
         return all(
             part.sql() in texts
@@ -213,7 +213,7 @@ class _Rows:
         }
 
     def _conditions(self, query: exp.Select) -> None:
-        """Read which columns are equal, or constant, in each row."""
+        """Collect the columns that are equal to each other, or constant, in each row."""
         where = query.args.get("where")
         for part in conjuncts(None if where is None else where.this):
             self._condition(part)
@@ -225,7 +225,7 @@ class _Rows:
                 self._join(name, on, is_inner=not join.args.get("side"))
 
     def _join(self, name: str, on: exp.Expr, *, is_inner: bool) -> None:
-        """Read which columns of a joined source are equal to others, and what they hang on."""
+        """Collect the columns of a joined source that equal other expressions, and their columns."""
         own = set[str]()
         for part in conjuncts(on):
             if not isinstance(part, exp.EQ):
@@ -265,7 +265,7 @@ class _Rows:
         )
 
     def _is_whole(self) -> bool:
-        """Tell whether each row of the query is one of its result."""
+        """Tell whether no row is removed after ORDER BY: no LIMIT, OFFSET, DISTINCT or QUALIFY."""
         names = ("limit", "offset", "distinct", "qualify")
         return all(self._query.args.get(name) is None for name in names)
 
@@ -281,14 +281,14 @@ class _Rows:
         return part
 
     def _refusal(self, subject: str, order: Sequence[exp.Expr], *, of_group: bool = False) -> str:
-        by = f"by ORDER BY {', '.join(map(said, order))}" if order else "without ORDER BY"
+        by = f"by ORDER BY {', '.join(map(text_of, order))}" if order else "without ORDER BY"
         return (
             f"{subject}: rows may be equal {by}, and the engines put those in different orders: "
             f"add to ORDER BY {self._missing(of_group=of_group)}"
         )
 
     def _missing(self, *, of_group: bool) -> str:
-        """Return the columns that would determine the row, for messages."""
+        """Return the columns to add to ORDER BY, for messages."""
         query = self._query
         if not isinstance(query, exp.Select):
             return "all columns"
@@ -313,7 +313,7 @@ def _named(window: exp.Expr, query: exp.Select) -> exp.Expr:
 
 
 def _bare(value: exp.Expr) -> exp.Expr:
-    """Return a char(n) without the calls that take its blanks, or another value as it is."""
+    """Return a value without the calls that remove trailing blanks of a char(n)."""
     while isinstance(value, exp.Trim) and value.text("position").upper() == "TRAILING":
         value = value.this
     return value
