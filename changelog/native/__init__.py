@@ -1,11 +1,11 @@
 """All that speaks to C: rows, reader, fold, producer, libpq; and the way without it.
 
 Messages of the stream and ranges of topics come in, records go out, many at a time. Source, sink,
-capture and the tasks of replay may import it. The classes of `protocols` are here, those in C
-(`compiled`) or those in Python (`plain`): `choice` says which. What is done once a record is in
-C: plain functions over memory, called once a batch. The sources are in `src`, and what Python may
-call is declared in `src/api.h`. Python decides, C repeats: no rule of the log stands in C alone,
-and the tests hold each function to the same rule in Python.
+capture and the tasks of replay may import it. It exports the classes of `protocols`, in C
+(`compiled`) or in Python (`plain`); `choice` says which. Work that is done for each record is in C:
+plain functions over memory, called once a batch. The sources are in `src`, and the functions that
+Python may call are declared in `src/api.h`. No rule of the log exists in C alone: each function
+repeats one in Python, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ NAMES = {
     "loads": ("Batch", "BatchRange", "CsvLines", "JsonLines", "RowCopier"),
     "rows": ("BatchCodec", "Run"),
 }
-"""Classes and functions by the module that has them in C, and that of the same name in Python."""
+"""Classes and functions by their module, which has the same name in C and in Python."""
 _MODULES = {name: module for module, names in NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class or a function
-    """Return a class or function, in C or in Python; its module is imported when it is asked for.
+    """Return a class or function, in C or in Python; its module is imported at the first use.
 
-    Raises ConfigurationError: C is asked for and cannot be had.
+    Raises ConfigurationError: C is required and not available.
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from changelog.native.choice import IS_COMPILED  # noqa: PLC0415 - the build has no library yet
 
-    way = "compiled" if IS_COMPILED else "plain"
-    chosen = getattr(import_module(f"{__name__}.{way}.{_MODULES[name]}"), name)
+    package = "compiled" if IS_COMPILED else "plain"
+    chosen = getattr(import_module(f"{__name__}.{package}.{_MODULES[name]}"), name)
     globals()[name] = chosen
     return chosen

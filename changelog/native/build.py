@@ -1,9 +1,9 @@
-"""Compiles the library of this package, by whatever compiler of this machine works.
+"""Compile the library of this package, with any compiler of this machine that works.
 
-The library uses nothing of Python's, so neither does this: the compiler and the flags that Python's
-own build has left in its configuration name programs which a machine need not have, and ask linkers
-for what they may refuse. setuptools calls `Build`; `python changelog/native/build.py` says which
-compiler would be taken. Where none works nothing is compiled: the package works without, in Python.
+The library uses nothing of Python's C interface, so this does not use Python's compiler and flags
+either: its configuration names programs that a machine may not have, and linker flags that another
+linker refuses. setuptools calls `Build`; `python changelog/native/build.py` prints the compiler that
+would be used. If none works, nothing is compiled, and the package works in Python.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ HINT = "install a C compiler, or one from a wheel: pip install ziglang; or name 
 _USUAL = ("cc", "gcc", "clang")
 _PROBE = "#include <stdlib.h>\n#include <stdint.h>\nint32_t probe(void) { return abs(-42); }\n"
 _ANSWER = 42
+# Characters of a compiler's output in an error.
 _LONGEST = 300
+# By the number in an ELF header.
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 CROSS = "CHANGELOG_CROSS"
-"""The variable that names another machine, for which the compiler in CC makes libraries."""
+"""The variable with the name of another machine, if the compiler in CC compiles for that."""
+# The libraries that every Linux with glibc has.
 _OF_LIBC = {b"libc.so.6", b"libdl.so.2", b"libm.so.6", b"libpthread.so.0"}
 
 
@@ -45,7 +48,7 @@ class NoCompilerError(CompileError):  # type: ignore[misc]  # setuptools has no 
 
 
 def candidates() -> Iterator[list[str]]:
-    """Return the commands to try: what CC says, the usual names, the compiler of a wheel."""
+    """Yield the commands to try: the one in CC, the usual names, the compiler of a wheel."""
     named = shlex.split(os.environ.get("CC", ""))
     if named:
         yield named
@@ -57,7 +60,7 @@ def candidates() -> Iterator[list[str]]:
 def find() -> list[str]:
     """Return the first compiler that works.
 
-    Raises NoCompilerError: none does; says what each of them said.
+    Raises NoCompilerError: none does; with the error of each.
     """
     troubles = []
     for command in candidates():
@@ -92,7 +95,7 @@ def compile_library(
 
     Raises:
         OSError: there is no such compiler.
-        CompileError: it failed; says what it said.
+        CompileError: it failed; with its output.
     """
     words = [*command, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", str(target)]
     words += [*sources, *(f"-l{name}" for name in libraries)]
@@ -110,7 +113,7 @@ def stamp(header: Path) -> str:
 
 
 def _headers() -> dict[str, Any]:
-    """Return the functions of a module that starts have, too; this one is no part of a package."""
+    """Return the functions of `headers.py`, run as a file: the build cannot import the package."""
     return runpy.run_path(str(Path(__file__).with_name("headers.py")))
 
 
@@ -118,16 +121,16 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
     """Builds the extensions of pyproject.toml as plain libraries."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile one; warns where no compiler works.
+        """Compile an extension; warns if no compiler works.
 
-        Raises CompileError: a compiler that works does not take the sources.
+        Raises CompileError: a working compiler refuses the sources.
         """
         target = Path(self.get_ext_fullpath(ext.name))
         target.unlink(missing_ok=True)
         try:
             command = find()
         except NoCompilerError as error:
-            ext.optional = True  # else what is not there is copied
+            ext.optional = True  # else setuptools fails to copy the missing library
             self.warn(f"rows will be encoded and folded in Python, several times slower: {error}")
             return
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +141,7 @@ class Build(build_ext):  # type: ignore[misc]  # setuptools has no types
         self._parse_headers(Path(API).parent if in_place else target.parent / "src")
 
     def _parse_headers(self, folder: Path) -> None:
-        """Spare each start to parse headers, where cffi is here."""
+        """Write the parsed headers, if cffi is installed, so that a start need not parse them."""
         folder.mkdir(parents=True, exist_ok=True)
         write_parsed = _headers()["write_parsed"]
         try:
@@ -161,8 +164,8 @@ def elf_machine(library: bytes) -> str | None:
 def manylinux(library: bytes) -> str | None:
     """Return the platform tag of machines that can load a library, or None if it is not known.
 
-    By its own words: it may need nothing but the C library, and of that no newer version than the
-    tag names (PEP 600).
+    It is read from the library itself, which may need only the C library, in no newer version than
+    the tag names (PEP 600).
     """
     machine = elf_machine(library)
     if machine is None or set(re.findall(rb"\0(lib[\w+-]+\.so[\w.]*)", library)) - _OF_LIBC:
@@ -193,7 +196,7 @@ class Wheel(bdist_wheel):  # type: ignore[misc]  # setuptools has no types
 
 
 def main() -> int:
-    """Print the compiler that would be taken; end with 1, and say why, when there is none."""
+    """Print the compiler that would be used; return 1 and print the reasons if there is none."""
     try:
         sys.stdout.write(shlex.join(find()) + "\n")
     except NoCompilerError as error:

@@ -1,8 +1,8 @@
-"""The choice between C and Python: Python if there is no library, or none is wanted.
+"""The choice between C and Python: Python if there is no library, or the user says so.
 
-The environment's CHANGELOG_NATIVE says `auto` (C where it is there), `c` or `python`. It is decided
-once a process, when the first module of this folder is imported: a choice at each call would cost
-what C saves.
+The environment variable CHANGELOG_NATIVE is `auto` (C if there is a library), `c` or `python`. The
+choice is made once in a process, when the first module of this folder is imported: choosing at each
+call would cost as much as C saves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WAYS = ("auto", "c", "python")
 def why_python(way: str) -> str:
     """Return the reason why Python is used, or an empty text if C is.
 
-    Raises ConfigurationError: C is asked for and cannot be had, or the way is none.
+    Raises ConfigurationError: C is required and not available, or `way` is not one of the three.
     """
     if way not in _WAYS:
         raise ConfigurationError(
@@ -45,6 +45,6 @@ IS_COMPILED = not WHY_PYTHON
 
 @cache
 def warn_if_slow() -> None:
-    """Log, once a process, that the slower way is taken, and why."""
+    """Log, once in a process, that the slower code in Python is used, and why."""
     if not IS_COMPILED:
         log.warning("rows are encoded and folded in Python, several times slower: %s", WHY_PYTHON)

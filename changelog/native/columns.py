@@ -20,7 +20,7 @@ SCHEMA = pa.schema(
     ]
 )
 NO_EPOCH = 2**32 - 1
-"""The epoch of a record that has no place in the order: past all others."""
+"""The epoch of a record without a position, so that it sorts after all others."""
 NO_PLACE = (NO_EPOCH, 2**64 - 1, 2**64 - 1)
 
 
@@ -34,7 +34,7 @@ class RecordFault(IntEnum):
 
 
 class ReadOutcome(IntEnum):
-    """The way in which reading ended; the numbers are the library's."""
+    """The way in which a read ended; the numbers are the library's."""
 
     OK = 0
     SHORT = 1
@@ -49,13 +49,13 @@ class ReadOutcome(IntEnum):
 class IntakeNews(NamedTuple):
     """The result of one read of an intake."""
 
-    added: int  # records
-    open: int  # slices whose end is not reached
-    outcome: ReadOutcome  # how it ended
-    partition: int = 0  # where it ended badly
-    offset: int = 0  # likewise
+    added: int  # number of records
+    open: int  # number of slices that were not read to their ends
+    outcome: ReadOutcome  # how the read ended
+    partition: int = 0  # of the place of a bad outcome
+    offset: int = 0  # of the place of a bad outcome
     error: int = 0  # the client's code
-    message: str = ""  # its words
+    message: str = ""  # the client's text
 
 
 class FieldKind(IntEnum):
@@ -87,4 +87,4 @@ class RowColumn(NamedTuple):
     """The values of a field."""
 
     values: pa.Array  # bare; a decimal as 16 bytes from the lowest
-    texts: pa.Array | None  # of the values that took the text's branch, where there is one
+    texts: pa.Array | None  # of the values in the text branch; None if there is no such branch

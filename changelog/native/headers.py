@@ -1,8 +1,7 @@
 """C headers, their declarations for cffi, and the parsed form that the build writes.
 
-To parse them takes a tenth of a start. Where what the build left is missing or of other
-declarations, they are parsed here. Imports nothing but the standard library at first, since the
-build has no more.
+Parsing them takes a tenth of a start. If the build's file is missing, or is of other declarations,
+they are parsed here. At import this uses the standard library only, since the build has no more.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 SUFFIX = ".declared"
-"""Of a file beside a header: a module of Python, under a name that no linter looks at."""
+"""Of the parsed form of a header: a Python module under a name that linters do not check."""
 
 
 def stamp(header: bytes) -> str:
@@ -34,7 +33,7 @@ def write_parsed(header: Path, folder: Path) -> None:
 
     Raises ImportError: cffi is not there.
     """
-    import cffi  # noqa: PLC0415 - the build goes on without
+    import cffi  # noqa: PLC0415 - the build goes on if it is missing
 
     ffi = cffi.FFI()
     ffi.set_source(header.stem, None)
@@ -56,7 +55,7 @@ def declared(name: str) -> Any:  # noqa: ANN401 - of cffi's, which has two kinds
     parsed = _parsed(name, stamp(header))
     if parsed is not None:
         return parsed
-    import cffi  # noqa: PLC0415 - its parser is what is spared
+    import cffi  # noqa: PLC0415 - importing its parser is slow
 
     parser = cffi.FFI()
     parser.cdef(declarations(header))
@@ -78,5 +77,5 @@ def _parsed(name: str, expected_stamp: str) -> Any:  # noqa: ANN401 - the same
 
 @cache
 def api() -> Any:  # noqa: ANN401 - the same
-    """Return the types and functions of our own library, the same for all who ask."""
+    """Return the types and functions of our own library, the same object at each call."""
     return declared("api")

@@ -1,10 +1,10 @@
 """The replication stream below psycopg2's cursor: raw messages in, raw feedback out.
 
-Why not `ReplicationCursor.read_message`: it swallows keepalives, and on each one, once all that it
-delivered has been flushed or nothing has come yet, it raises the flush position by itself to the
-server's (`pq_read_replication_message`, psycopg2 2.9.13) and tells the server when asked to
-reply. The slot then stands past what is on the log, and a slot that someone moved by hand looks
-the same. So the connection is psycopg2's, and the few calls on it are libpq's own, the way that
+Why not `ReplicationCursor.read_message`: it hides keepalives, and on each one, once everything that
+it delivered has been flushed or nothing has come yet, it raises the flush position by itself to the
+server's (`pq_read_replication_message`, psycopg2 2.9.13) and reports it when the server asks for a
+reply. The slot would then be past the end of the log, and could not be told from a slot that
+someone moved by hand. So the connection is psycopg2's, and the few calls on it are libpq's own, as
 psycopg2's manual shows for `connection.pgconn_ptr`.
 """
 
@@ -28,7 +28,7 @@ from changelog.native.records import NO_MEMORY, Read
 from changelog.runtime.process.silence import watched
 
 READ_BYTES = 8 << 20
-"""Rows can be large: a batch of messages ends behind the one that fills this."""
+"""A batch of messages ends with the one that reaches this size, since rows can be large."""
 
 _COMMAND_OK, _COPY_OUT, _FATAL_ERROR = 1, 3, 7  # of ExecStatusType
 _SQLSTATE, _PRIMARY = b"CM"
@@ -56,13 +56,13 @@ _FUNCTIONS = _OWN.new(
 )
 
 
-def _text(raw: object) -> str:
+def _line(raw: object) -> str:
     """Return a C string on one line; empty for a null pointer."""
     return " ".join(_FFI.string(raw).decode("utf-8", "replace").split()) if raw else ""
 
 
 class CopyBoth:
-    """A connection that START_REPLICATION has turned into a stream of messages both ways."""
+    """A connection after START_REPLICATION: a stream of messages in both directions."""
 
     def __init__(self, connection: extensions.connection) -> None:
         self._connection = connection
@@ -78,12 +78,12 @@ class CopyBoth:
 
     @property
     def server_wal_end(self) -> int:
-        """Return the latest position that a keepalive has told; 0 before the first."""
+        """Return the position in the latest keepalive; 0 before the first."""
         return int(self._status.wal_end)
 
     @property
     def is_asked(self) -> bool:
-        """Tell, once, whether the server has asked for a reply."""
+        """Tell whether the server has asked for a reply since the last call."""
         is_asked, self._status.reply = bool(self._status.reply), 0
         return is_asked
 
@@ -91,7 +91,7 @@ class CopyBoth:
         """Add the payloads that have arrived, without waiting, up to `limit` or `READ_BYTES`.
 
         Returns:
-            How many messages have come, keepalives too.
+            The number of messages that have come, with keepalives.
 
         Raises:
             SourceError: the server ended the stream; SlotError, UnavailableSourceError by reason.
@@ -113,7 +113,7 @@ class CopyBoth:
         elif done != Read.ALL:
             self._end = self._ended(is_done=done == Read.ENDED)
         if self._end is not None and not count:
-            raise self._end  # else the messages before the end are handed over first
+            raise self._end  # after messages before the end the next call raises it
         return count
 
     def wait(self, timeout_s: float) -> None:
@@ -130,7 +130,7 @@ class CopyBoth:
             raise UnavailableSourceError(f"the replication connection: {self._message()}")
 
     def _message(self) -> str:
-        return _text(_LIBPQ.PQerrorMessage(self._pgconn)) or "it was closed"
+        return _line(_LIBPQ.PQerrorMessage(self._pgconn)) or "it was closed"
 
     def _ended(self, *, is_done: bool) -> SourceError:
         if not is_done:
@@ -141,15 +141,15 @@ class CopyBoth:
         try:
             if _LIBPQ.PQresultStatus(result) != _FATAL_ERROR:
                 return UnavailableSourceError("PostgreSQL ended the replication stream")
-            code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE))
-            message = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY))
+            code = _line(_LIBPQ.PQresultErrorField(result, _SQLSTATE))
+            message = _line(_LIBPQ.PQresultErrorField(result, _PRIMARY))
         finally:
             _LIBPQ.PQclear(result)
         return stream_error(code, message or self._message())
 
 
 def stream_error(code: str, message: str) -> SourceError:
-    """Return the error for what the server said about the stream, by its SQLSTATE."""
+    """Return the error for the end of the stream, by the server's SQLSTATE and message."""
     sentence = f"PostgreSQL ended the replication stream: {message}"
     if code in _SLOT_CODES:
         return SlotError(sentence)
@@ -166,9 +166,9 @@ def stream_error(code: str, message: str) -> SourceError:
 
 
 def check_single(connection: extensions.connection, query: str) -> None:
-    """Parse a statement on the server, without running it; it refuses several.
+    """Let the server parse a statement without running it.
 
-    Raises psycopg2.Error: it is none, or more than one, or names what is not there.
+    Raises psycopg2.Error: it is not a statement, or more than one, or names something unknown.
     """
     pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
     with watched(connection):
@@ -179,14 +179,14 @@ def check_single(connection: extensions.connection, query: str) -> None:
 def copy_lines(
     connection: extensions.connection, query: str, *, most_rows: int, most_bytes: int
 ) -> Iterator[Texts]:
-    """Run a COPY … TO STDOUT; returns its lines without their line feeds, some at a time.
+    """Run a COPY … TO STDOUT; yields its lines without their line feeds, many at a time.
 
-    The lines are gone when the next ones are asked for. A caller that does not come to the end
-    leaves the connection in the middle of the COPY, and has to close it.
+    The lines are valid until the next ones are asked for. A caller that stops before the end leaves
+    the connection in the middle of the COPY, and has to close it.
 
     Raises:
         psycopg2.Error: PostgreSQL refuses, with its code; or the connection is lost.
-        ProtocolError: it sends something else than lines.
+        ProtocolError: it sends something other than lines.
     """
     pgconn = _FFI.cast("PGconn *", connection.pgconn_ptr)
     with watched(connection):
@@ -207,28 +207,28 @@ def copy_lines(
         while result := _LIBPQ.PQgetResult(pgconn):
             _raise_error(pgconn, result, _COMMAND_OK)
     if done == Read.FAILED:
-        raise _error(_CONNECTION_LOST, _text(_LIBPQ.PQerrorMessage(pgconn)))
+        raise _error(_CONNECTION_LOST, _line(_LIBPQ.PQerrorMessage(pgconn)))
 
 
 def _raise_error(pgconn: object, result: object, expected: int) -> None:
-    """Free a result; raise its error if its status is not the wanted one."""
+    """Free a result; raise its error if it does not have the expected status."""
     try:
         if result and _LIBPQ.PQresultStatus(result) == expected:
             return
-        code = _text(_LIBPQ.PQresultErrorField(result, _SQLSTATE)) if result else ""
-        message = _text(_LIBPQ.PQresultErrorField(result, _PRIMARY)) if result else ""
+        code = _line(_LIBPQ.PQresultErrorField(result, _SQLSTATE)) if result else ""
+        message = _line(_LIBPQ.PQresultErrorField(result, _PRIMARY)) if result else ""
     finally:
         if result:
             _LIBPQ.PQclear(result)
-    # What has no code is said by libpq itself, that the server is gone; psycopg2 has not seen it,
-    # so it does not take the connection for closed.
-    message = message or _text(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
+    # An error without a code is libpq's own: the server is gone. psycopg2 has not seen it, so it
+    # does not mark the connection as closed.
+    message = message or _line(_LIBPQ.PQerrorMessage(pgconn)) or "the connection is lost"
     raise _error(code or _CONNECTION_LOST, message)
 
 
 def _error(code: str, message: str) -> psycopg2.Error:
     error = _error_of(code)(message)
-    # The only way to give psycopg2's errors a code, which is what pickle uses too.
+    # The only way to set the code of psycopg2's errors; pickle uses it too.
     error.__setstate__({"pgcode": code, "pgerror": message})  # type: ignore[no-untyped-call]
     return error
 

@@ -1,4 +1,4 @@
-"""The settings that the client of Kafka knows, told by its own copy of librdkafka."""
+"""The settings of the Kafka client, as its own copy of librdkafka lists them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tempfile import TemporaryFile
 from confluent_kafka import cimpl
 
 _LIBC = None
-"""The names of the process itself, in which C's library is."""
+"""For `CDLL`: the process itself, which has the C library's functions."""
 
 
 def client_properties() -> str:
-    """Return librdkafka's table of its settings, in Markdown: ranges, defaults, what they mean."""
-    # A handle finds the names of what the library itself is linked with, too: librdkafka's.
+    """Return librdkafka's table of its settings, in Markdown: ranges, defaults, meanings."""
+    # The handle of confluent-kafka's extension also finds the functions of librdkafka.
     client, libc = ctypes.CDLL(cimpl.__file__), ctypes.CDLL(_LIBC)
     libc.fdopen.restype = ctypes.c_void_p
     with TemporaryFile() as taken:

@@ -1,6 +1,6 @@
-"""The native part as its callers have it: C (`compiled`) and Python (`plain`) do the same.
+"""The classes of the native part: C (`compiled`) and Python (`plain`) implement them.
 
-Parameters are of the same implementation as the object that takes them: `raw` is for these alone.
+An object takes parameters of its own implementation only: `raw` is private to each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from changelog.contract.rows.relation import Relation
     from changelog.native.columns import IntakeNews, RowColumn, RowField
 
-    # Both implementations have these protocols: mypy checks it here.
+    # For mypy, which checks at the end that both implementations follow the protocols.
     from changelog.native.compiled import buffers as c_buffers
     from changelog.native.compiled import fold as c_fold
     from changelog.native.compiled import intake as c_intake
@@ -69,7 +69,7 @@ class Texts(Items[bytes], Protocol):
     raw: Any  # its memory, for the same implementation
 
     def __init__(self, texts: Iterable[bytes] = ()) -> None:
-        """Begin with some texts; the library adds more."""
+        """Start with some texts; the library adds more."""
 
     def add(self, text: bytes) -> None:
         """Add a text at the end."""
@@ -82,24 +82,24 @@ class Texts(Items[bytes], Protocol):
         """Return the number of bytes of all texts."""
 
     def clear(self) -> None:
-        """Forget them all, and keep the memory."""
+        """Remove all, but keep the memory."""
 
     def alike(self, first: int) -> tuple[int, bool]:
-        """Return the end of the run of messages of one sort, and whether they are plain.
+        """Return the end of the run of messages that are all plain, or all not, and which.
 
-        Plain are rows, and where transactions begin and end.
+        Rows, begins and commits are plain.
         """
 
     def behind_commit(self) -> int:
         """Return the place after the last message that ends a transaction, or 0."""
 
     def commit_from(self, first: int) -> int:
-        """Return the place of the first message from one on that ends a transaction, or the end."""
+        """Return the place of the first message from `first` on that ends a transaction, or the end."""
 
     def whole_before(self, first: int, lsn: int) -> int:
         """Return the end of a run of whole transactions that all commit before `lsn`.
 
-        It begins at `first`; that is returned where there is none.
+        The run starts at `first`, which is returned if there is no such transaction.
         """
 
 
@@ -125,7 +125,7 @@ class Records(Items[Record], Protocol):
         """Add one at the end."""
 
     def clear(self) -> None:
-        """Forget them all, and keep the memory."""
+        """Remove all, but keep the memory."""
 
     def keys(self, first: int, end: int) -> list[bytes]:
         """Return the keys of some records of a table that has one."""
@@ -134,12 +134,12 @@ class Records(Items[Record], Protocol):
         """Count rows, and bytes of keys and values, that were added one by one."""
 
     def take_counts(self) -> list[tuple[bytes, int, int]]:
-        """Return and forget for each operation that was met: its letter, rows, bytes."""
+        """Return letter, rows and bytes of each operation that occurred, and reset the counts."""
 
     def leave_out_written(self, first: int, written: WrittenPlaces) -> int:
-        """Leave out records from a number on that the log holds already; return how many.
+        """Leave out the records from `first` on that the log already has; return how many.
 
-        The counts of rows and bytes from there on are of what is left.
+        The counts of rows and bytes are then of the remaining records.
         """
 
     def leave_out(self, place: int) -> None:
@@ -150,7 +150,7 @@ class Records(Items[Record], Protocol):
 
 
 class Run(Protocol):
-    """Rows, begins and commits between two other messages; its memory is used again."""
+    """Rows, begins and commits between two other messages; its memory is reused."""
 
     raw: Any  # its memory, for the same implementation
 
@@ -167,14 +167,14 @@ class Run(Protocol):
         sequence: int,
         step: int,
     ) -> bool:
-        """Find the rows of some messages; tells whether these are a run in the right order.
+        """Find the rows of some messages; returns whether these are a run in the right order.
 
-        `before` is open before them, `sequence` the number of its next row, and `step` what these
-        numbers grow by.
+        `before` is the open transaction before them, `sequence` the number of its next row, and
+        `step` the difference between these numbers.
         """
 
     def relations(self) -> Iterator[RelationSpan]:
-        """Return the relations of which there are rows."""
+        """Yield the relations that have rows in the run."""
 
     @property
     def last(self) -> Transaction:
@@ -205,37 +205,36 @@ class Run(Protocol):
 
 
 class BatchCodec(Protocol):
-    """Encodes what `RowCodec` encodes, to the same bytes, many rows at a time."""
+    """Encodes rows to the same bytes as `RowCodec`, many at a time."""
 
     def __init__(
         self, relation: Relation, ids: SchemaIds, selection: Selection | None = None
     ) -> None:
         """Prepare for one version of a table.
 
-        The relation is as it is written; without a selection rows are written whole, as they are.
+        The relation has the columns that are written; without a selection all are, unchanged.
         """
 
     def add_rows(self, messages: Texts, run: Run, first: int, to: Records) -> int | None:
-        """Add the records of the rows of one relation, from one of them on.
+        """Add the records of one relation's rows, from the row `first` on.
 
         Args:
             messages: of the stream.
-            run: where their rows are.
-            first: number of the first row, or of any other one behind which to go on.
+            run: has their rows.
+            first: number of the row to start with.
             to: the records.
 
         Returns:
-            The number of the first row that is out of the ordinary, or None at the end. Its
-            records are to be added by the caller, who then goes on with the row behind it.
+            The number of the first row that needs the caller, or None at the end. The caller adds
+            the records of that row and goes on with the next.
         """
 
     def add_lines(
         self, lines: Texts, first: int, *, lsn: int, sequence: int, ts_us: int, to: Records
     ) -> int | None:
-        """Add the records of lines of COPY's text format, from one of them on.
+        """Add the records of lines of COPY's text format, from the line `first` on.
 
-        Lines have no line feeds. `sequence` is of the position of line 0; that of the others counts
-        from there. Returns as `add_rows`.
+        Lines have no line feeds. `sequence` is that of line 0, from which the following ones count.
 
         Returns:
             As `add_rows`.
@@ -259,14 +258,13 @@ class Fold(Protocol):
         homes: int | None,
         by_offset: bool = False,
     ) -> None:
-        """Begin without a record.
+        """Create an empty fold.
 
-        Every key begins with `prefix`. Records before `since` are dead, none where it is empty;
+        Every key begins with `prefix`. Records before `since` do not count, unless it is empty;
         `before` is the first position that does not count. With `keeps_faults` a record without a
-        place is kept with its fault. Keys and their last records may take `most_bytes`. `homes` are
-        the partitions of the topic where each key has to lie in the one that its hash names, None
-        where it may lie in others too. With `by_offset` the last record of a key decides, whatever
-        its position.
+        position is kept with its fault. Keys and their last records may take `most_bytes`. `homes`
+        is the number of partitions if each key must be in the one of its hash, None if it may be in
+        others too. With `by_offset` the last record of a key decides, whatever its position.
         """
 
     @property
@@ -283,32 +281,32 @@ class Fold(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Tell whether more is held than should be."""
+        """Tell whether the records take more memory than `most_bytes`."""
 
     def add(self, records: Sequence[FoldRecord]) -> None:
         """Add records in the order of their offsets.
 
-        Raises StrangePlaceError: one has no place, and faults are not kept; MemoryError: the memory
-        that was granted is not there.
+        Raises StrangePlaceError: one has no position, and faults are not kept; MemoryError: there
+        is less memory than `most_bytes`.
         """
 
     def spill(self, file: int) -> None:
-        """Write the records held to a file that the caller keeps open, and forget them.
+        """Write the records to a file that the caller keeps open, and drop them from memory.
 
         Raises OSError: the file cannot be written.
         """
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
-        """Return the last record of each key in no order; nothing is added then.
+        """Yield the last record of each key, in no order; nothing may be added after that.
 
-        Those before `since` are left out, and tombstones there. What was spilled once has to be
-        spilled whole before. `most_bytes` at a time are of keys and values, unless one row has
-        more.
+        Records before `since` are left out, and tombstones at it. After a first `spill` the rest
+        must be spilled too before this. Each part has at most `most_bytes` of keys and values,
+        unless a single row has more.
 
         Raises:
             StrangePlaceError: a key does not belong to this partition.
             OSError: the file cannot be read.
-            MemoryError: the memory that was granted is not there.
+            MemoryError: there is less memory than `most_bytes`.
         """
 
     def close(self) -> None:
@@ -325,16 +323,16 @@ class RangeReader(Protocol):
         """
 
     def assign(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> None:
-        """Begin at an offset, once the leader is known.
+        """Start to read at an offset, once the leader is known.
 
         Raises KafkaException: the brokers do not answer in time, or refuse.
         """
 
     def rest(self) -> None:
-        """Read nothing more until the next range is assigned: else it fetches later records."""
+        """Stop fetching until the next range is assigned; otherwise later records are fetched."""
 
     def poll(self, into: Fold, end: int, *, timeout_ms: int) -> News:
-        """Read until the range is over, the fold is full, something is told, or the time is out.
+        """Read until the range or the time is over, the fold is full, or there is an error.
 
         Raises StrangePlaceError, MemoryError: as `Fold.add`.
         """
@@ -346,7 +344,7 @@ class RangeReader(Protocol):
 class ProducerHandle(Protocol):
     """A producer; one thread uses it at a time.
 
-    It is destroyed with the object; what is queued then is dropped.
+    It is destroyed with the object; records that are still queued are dropped.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -364,10 +362,10 @@ class ProducerHandle(Protocol):
         """Return the size of their keys and values."""
 
     def failure(self) -> tuple[KafkaError, str] | None:
-        """Return the first failure and the topic of its record; without one it is the session's."""
+        """Return the first failure and its record's topic; an empty topic if it is the client's."""
 
     def told(self) -> KafkaError | None:
-        """Return the latest error of the connections, once."""
+        """Return the latest error of the connections since the last call."""
 
     def send(
         self,
@@ -387,7 +385,7 @@ class ProducerHandle(Protocol):
         end: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue some records; return the place after the last one taken, and an error code or 0."""
+        """Queue records; return the place after the last queued one, and an error code or 0."""
 
     def send_columns(
         self,
@@ -397,9 +395,9 @@ class ProducerHandle(Protocol):
         first: int,
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
-        """Queue rows from a place on; return the place after the last one taken, and a code or 0.
+        """Queue rows from a place on; return the place after the last queued one, and a code or 0.
 
-        Without keys their records have none.
+        Without keys the records have none.
         """
 
     def poll(self, timeout_s: float) -> None:
@@ -424,7 +422,7 @@ class ProducerHandle(Protocol):
         """Commit the transaction."""
 
     def abort_transaction(self, timeout_s: float) -> KafkaError | None:
-        """Take the records of the transaction back."""
+        """Abort the transaction, so that readers do not see its records."""
 
 
 class Batch(Protocol):
@@ -433,9 +431,9 @@ class Batch(Protocol):
     raw: Any  # its memory, for the same implementation
 
     def __init__(self, topics: Sequence[str]) -> None:
-        """Begin without a record.
+        """Create an empty batch.
 
-        Topics are those of the slices that are read, in their order.
+        `topics` are those of the slices that are read, in their order.
         """
 
     def __len__(self) -> int:
@@ -451,7 +449,7 @@ class Batch(Protocol):
     def add(self, record: BatchRecord) -> None:
         """Add a record.
 
-        Raises MemoryError: there is none left.
+        Raises MemoryError: there is not enough memory.
         """
 
     def all(self) -> BatchRange:
@@ -459,18 +457,18 @@ class Batch(Protocol):
 
 
 class BatchRange(Items[BatchRecord], Protocol):
-    """Some records of a batch that follow on each other; to be used until that is cleared."""
+    """Successive records of a batch; valid until the batch is cleared."""
 
     def __init__(self, batch: Batch, first: int, end: int) -> None:
         """Refer to the records `[first, end)` of a batch."""
 
     @property
     def batch(self) -> Batch:
-        """Return the batch whose records they are."""
+        """Return the batch that has the records."""
 
     @property
     def first(self) -> int:
-        """Return the place of the first of them."""
+        """Return the place of the first record."""
 
     def value(self, place: int) -> bytes | None:
         """Return the value of a record, without the rest of it."""
@@ -481,7 +479,7 @@ class BatchRange(Items[BatchRecord], Protocol):
     def groups(self, *, by_value: bool, by_key: bool) -> Groups:
         """Return the records by the frames of their values, keys or both.
 
-        Raises MemoryError: there is none left.
+        Raises MemoryError: there is not enough memory.
         """
 
 
@@ -509,9 +507,9 @@ class BatchReader(Protocol):
         """Tell whether each slice is read to its end."""
 
     def poll(self, into: Batch, until: BatchLimits, *, timeout_ms: int) -> BatchNews:
-        """Read until all slices are read, a limit is reached, something is told, or time is out.
+        """Read until all slices are read, a limit is reached, the time is over, or on an error.
 
-        Raises MemoryError: there is none left.
+        Raises MemoryError: there is not enough memory.
         """
 
     def close(self) -> None:
@@ -524,15 +522,15 @@ class RowCopier(Protocol):
     def __init__(
         self, values: AvroRows | None, keys: AvroRows | None, cells: Sequence[CopyCell]
     ) -> None:
-        """Take the schemas, None where nothing is read of them, and the cells of a row."""
+        """Prepare for the schemas, None if a part is not read, and the cells of a row."""
 
     def copied(
         self, records: BatchRange, numbers: Sequence[Any], chosen: array[int] | None = None
     ) -> bytes | None:
         """Return the tuples of records, or None if one is not exactly as the fields declare.
 
-        `numbers` are columns of 64 bits that cells name, one number for each record; `chosen` are
-        the places of those that are wanted, all without it.
+        `numbers` are columns of 64 bits that cells refer to, one number for each record; `chosen`
+        are the places of the records to copy, None for all.
         """
 
 
@@ -540,17 +538,17 @@ class JsonLines(Protocol):
     """Writes lines of records whose values are objects."""
 
     def __init__(self, columns: Sequence[JsonColumn], *, all_known: bool, numbered: bool) -> None:
-        """Take the columns of a line, in their order.
+        """Prepare for the columns of a line, in their order.
 
         With `all_known` objects with other members are left to the caller. `numbered` lines end
-        with the place of the record, and that it is not gone.
+        with the place of the record, and the mark that it is not deleted.
         """
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
         """Return the number of lines written, and the lines.
 
-        What stands behind them is left to the caller: it is written otherwise, or refused. Chosen
-        records have values; `first` is from which of their places on.
+        It stops at a record that is left to the caller, to be converted otherwise or refused.
+        `chosen` are places of records with values; `first` is the index in it to start at.
         """
 
 
@@ -560,10 +558,10 @@ class CsvLines(Protocol):
     def __init__(
         self, columns: Sequence[CsvColumn], *, fields: int, delimiter: bytes, numbered: bool
     ) -> None:
-        """Take the columns of a line, in their order.
+        """Prepare for the columns of a line, in their order.
 
-        A value has so many `fields`; 0 where values are texts. The delimiter is one byte.
-        `numbered` is as of `JsonLines`.
+        `fields` is the number of fields of a value; 0 if values are texts. The delimiter is one
+        byte. `numbered` is as in `JsonLines`.
         """
 
     def lines(self, records: BatchRange, chosen: array[int], first: int) -> tuple[int, bytes]:
@@ -576,14 +574,14 @@ class RecordColumns(Protocol):
     raw: Any  # its memory, for the same implementation
 
     def __init__(self, *, prefix: bytes, buckets: int) -> None:
-        """Begin without a record.
+        """Create empty buckets.
 
         Every key begins with `prefix`, of at most 8 bytes.
         """
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes held."""
+        """Return the size of the records in memory."""
 
     def add(
         self,
@@ -615,9 +613,9 @@ class Intake(Protocol):
         """
 
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
-        """Read until the slices are over, so much is held, something is wrong, or time is out.
+        """Read until the slices or the time is over, `most_bytes` are in memory, or on an error.
 
-        Raises MemoryError: there is none left.
+        Raises MemoryError: there is not enough memory.
         """
 
     def close(self) -> None:
@@ -628,7 +626,7 @@ class RowDecoder(Protocol):
     """Decodes rows of one writer's schema."""
 
     def __init__(self, frame: bytes, fields: Sequence[RowField]) -> None:
-        """Take the frame of 5 bytes that each row begins with, and its fields."""
+        """Prepare for rows that begin with a frame of 5 bytes, by their fields."""
 
     def decode(self, rows: pa.BinaryArray) -> list[RowColumn] | None:
         """Return the columns of rows, or None if a row is not exactly as the fields declare."""

@@ -15,18 +15,18 @@ ROW_OPS = b"cudr"
 """Letters of the operations that are counted: created, updated, deleted, read."""
 
 PLAIN_LETTERS = frozenset(b"IUDBC")
-"""Of messages that may be taken in bulk: rows, and where transactions begin and end."""
+"""Letters of the messages that are read in bulk: rows, begins and commits."""
 
 PARTITION_UA = -1
 """librdkafka's own mark for "let the partitioner choose"."""
 
 
 TextColumn = tuple[memoryview, memoryview]
-"""A column of byte strings: where each begins and the last one ends, in 32 bits; all bytes."""
+"""A column of byte strings: the starts of all and the end of the last, in 32 bits; all bytes."""
 
 
 class Record(NamedTuple):
-    """A record that is to be produced."""
+    """A record to produce."""
 
     key: bytes | None  # framed, or None for a table without one
     value: bytes | None  # framed; None is a tombstone
@@ -62,7 +62,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class RelationSpan:
-    """A relation of which a run has rows: the numbers of the first and of the last."""
+    """A relation with rows in a run: the numbers of its first and its last row."""
 
     oid: int
     first: int
@@ -92,11 +92,11 @@ class Mask(Enum):
 class Selection:
     """The columns of a row to write, when some are dropped or masked."""
 
-    width: int  # how many the row has
-    places: tuple[int, ...]  # which of them are written, in their order
-    masks: tuple[Mask, ...]  # what is written of each
+    width: int  # the number of columns of the row
+    places: tuple[int, ...]  # the columns to write, in their order
+    masks: tuple[Mask, ...]  # of each of these
     hash_key: bytes = b""  # of the hashes, HMAC-SHA-256 in hexadecimal
-    constant: bytes = b""  # what stands for every value that is not to be seen
+    constant: bytes = b""  # the replacement for values with the mask CONSTANT
 
 
 class Strange(Enum):
@@ -108,11 +108,11 @@ class Strange(Enum):
 
 
 class StrangePlaceError(Exception):
-    """A record that has no place here.
+    """A record that cannot be folded, or is in the wrong partition.
 
     Attributes:
         offset: of the record.
-        what: why.
+        what: its fault.
         home: the partition that a stray key belongs to.
     """
 
@@ -137,16 +137,16 @@ class FoldColumns(NamedTuple):
     positions: pa.BinaryArray  # in bytes
     offsets: pa.Int64Array  # in their partition
     values: pa.BinaryArray  # null for a tombstone
-    faults: list[Strange | None] | None  # what is wrong with each; None where nothing is with any
+    faults: list[Strange | None] | None  # the fault of each; None if no record has one
 
 
 class News(NamedTuple):
     """The result of one read of a range."""
 
-    added: int  # records that went into the fold
-    is_over: bool = False  # a record at or behind the end has come
-    # where the broker says that the partition ends; None when it says nothing
+    added: int  # number of records added to the fold
+    is_over: bool = False  # whether a record at or behind the end has come
+    # the partition's end, if the broker has reported it
     ends_at: int | None = None
     error: int = 0  # the client's code; 0 for none
-    message: str = ""  # what it means
-    is_fatal: bool = False  # the client cannot go on
+    message: str = ""  # the client's text
+    is_fatal: bool = False  # whether the client cannot go on

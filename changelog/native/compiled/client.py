@@ -1,4 +1,4 @@
-"""librdkafka in the library: found in confluent_kafka's copy, set up by its settings."""
+"""librdkafka in the library: confluent_kafka's own copy, configured by its settings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 from changelog.contract.base.errors import ConfigurationError
 from changelog.native.compiled.library import ffi, lib, text
 
-SAID_BYTES = 512
+REASON_BYTES = 512
 _HINT = "install the version that this package names, or take Python's way: CHANGELOG_NATIVE=python"
 _MAJOR = 2
-"""Of librdkafka, whose structs and numbers `src/kafka.h` has; they stay within a major version."""
+"""Of librdkafka. `src/kafka.h` has its structs and numbers, which are stable in a major version."""
 
 
 @cache
 def load() -> None:
-    """Find the client's functions, once a process.
+    """Load the client's functions, once in a process.
 
     Raises ConfigurationError: this copy of the client lacks one, or has other structs.
     """
@@ -30,8 +30,8 @@ def load() -> None:
             hint=_HINT,
         )
     check_version(lib.kafka_version())
-    reason = ffi.new("char[]", SAID_BYTES)
-    if not lib.kafka_is_alike(reason, SAID_BYTES):
+    reason = ffi.new("char[]", REASON_BYTES)
+    if not lib.kafka_is_alike(reason, REASON_BYTES):
         raise _refusal(lib.kafka_version(), text(reason))
 
 
@@ -76,21 +76,21 @@ def _setting(value: object) -> str:
 
 
 def client_error(code: int, reason: str = "") -> KafkaException:
-    """Return the exception that confluent_kafka would raise for a code of librdkafka's."""
+    """Return the exception that confluent_kafka would raise for an error code of librdkafka."""
     return KafkaException(KafkaError(code, reason or text(lib.kafka_error_text(code))))
 
 
 def opened(make: Callable[..., Any], config: Mapping[str, Any], *more: object) -> Any:  # noqa: ANN401 - C
     """Call a function of the library with a consumer's settings; return its result.
 
-    `make` takes the settings, then `more`, then room for what went wrong.
+    `make` takes the settings, then `more`, then a buffer for the reason of an error.
 
     Raises KafkaException: librdkafka does not know a setting.
     """
     load()
     settings = Settings(config)
-    reason = ffi.new("char[]", SAID_BYTES)
-    raw = make(settings.names, settings.values, settings.count, *more, reason, SAID_BYTES)
+    reason = ffi.new("char[]", REASON_BYTES)
+    raw = make(settings.names, settings.values, settings.count, *more, reason, REASON_BYTES)
     if raw == ffi.NULL:
         raise client_error(KafkaError._INVALID_ARG, text(reason))
     return raw

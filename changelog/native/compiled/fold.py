@@ -1,8 +1,8 @@
 """The last record of each key of a range, in bounded memory: `fold.c`; and its reader: `reader.c`.
 
-Records come in the order of their offsets. The highest position wins, of equal ones the highest
-offset. Where the keys no longer fit into memory they go to a file in buckets, and each bucket is
-folded by itself at the end.
+Records come in the order of their offsets. The highest position decides, of equal ones the highest
+offset. Keys that no longer fit into memory are written to a file in buckets, and at the end each
+bucket is folded alone.
 """
 
 from __future__ import annotations
@@ -94,17 +94,17 @@ class Fold:
                     setattr(to, name, ffi.cast("uint8_t *", alive[-1]))
                     setattr(to, f"{name}_size", len(text))
             to.offset = record.offset
-        _check(self.raw, lib.fold_add(self.raw, raw_records, len(records)))
+        _raise_failure(self.raw, lib.fold_add(self.raw, raw_records, len(records)))
 
     def spill(self, file: int) -> None:
-        _check(self.raw, lib.fold_spill(self.raw, file))
+        _raise_failure(self.raw, lib.fold_spill(self.raw, file))
 
     def drain(self, rows: int, most_bytes: int) -> Iterator[FoldColumns]:
         sizes = ffi.new("fold_sizes *")
         while (outcome := lib.fold_next_bucket(self.raw)) != lib.FOLD_OVER:
-            _check(self.raw, outcome)
+            _raise_failure(self.raw, outcome)
             while True:
-                _check(self.raw, lib.fold_pick(self.raw, rows, most_bytes, sizes))
+                _raise_failure(self.raw, lib.fold_pick(self.raw, rows, most_bytes, sizes))
                 if not sizes.rows:
                     break
                 yield self._columns(sizes)
@@ -151,7 +151,7 @@ class Fold:
         ffi.release(self.raw)
 
 
-def _check(fold: Any, outcome: int) -> None:  # noqa: ANN401 - the library's `fold`
+def _raise_failure(fold: Any, outcome: int) -> None:  # noqa: ANN401 - the library's `fold`
     """Raise the error of a result of the library."""
     if outcome == lib.FOLD_OK:
         return
@@ -184,7 +184,7 @@ class RangeReader:
     def poll(self, into: protocols.Fold, end: int, *, timeout_ms: int) -> News:
         news = self._news
         lib.reader_poll(self._raw, into.raw, end, timeout_ms, news)
-        _check(into.raw, news.outcome)
+        _raise_failure(into.raw, news.outcome)
         return News(
             news.added,
             bool(news.is_over),

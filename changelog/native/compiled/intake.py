@@ -1,4 +1,4 @@
-"""Records of a topic, and rows in Avro, to columns: `intake.c` and `decode.c`. For the verifier."""
+"""Convert records of a topic, and rows in Avro, to columns: `intake.c`, `decode.c`, for proofs."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class RowDecoder:
         _, ends, body = rows.buffers()
         count = len(self._fields)
         memory = ffi.new("decoded[]", count)
-        # A pointer: of an array with an owner of its own cffi does not know the length.
+        # Cast to a pointer: cffi loses the length of an array that gets a destructor.
         decoded = ffi.gc(ffi.cast("decoded *", memory), lambda _: _free(memory, count))
         done = lib.decode_rows(
             self._raw,
@@ -186,5 +186,5 @@ def _array(owner: Any, of: Any, kind: FieldKind) -> pa.Array:  # noqa: ANN401
 
 def _buffer(owner: Any, pointer: Any, size: int) -> pa.Buffer:  # noqa: ANN401
     if not size:
-        return pa.py_buffer(b"")  # there may be no memory behind it
+        return pa.py_buffer(b"")  # the pointer may be null
     return pa.foreign_buffer(int(ffi.cast("uintptr_t", pointer)), size, owner)

@@ -1,8 +1,8 @@
-"""Producer and reader that make no object of a record: librdkafka's by its public interface.
+"""Producer and reader without an object for each record, by librdkafka's public interface.
 
-confluent_kafka's producer takes one record a call and has no way to its handle, so this one is made
-beside it, by the same copy of librdkafka. Errors are confluent_kafka's. The reader's records go
-into a batch: `batch.c`.
+confluent_kafka's producer takes one record a call and does not give access to its handle, so this
+one is created separately, by the same copy of librdkafka. Errors are confluent_kafka's. The reader
+writes records into a batch: `batch.c`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from changelog.contract.base.headers import Headers
-from changelog.native.compiled.client import SAID_BYTES, Settings, client_error, load, opened
+from changelog.native.compiled.client import REASON_BYTES, Settings, client_error, load, opened
 from changelog.native.compiled.library import ffi, lib, text
 from changelog.native.loads import (
     BatchLimits,
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 class ProducerHandle:
     """A producer of librdkafka; one thread uses it at a time.
 
-    It is destroyed with the object; what is queued then is dropped.
+    It is destroyed with the object; records that are still queued are dropped.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         load()
         settings = Settings(config)
-        reason = ffi.new("char[]", SAID_BYTES)
-        raw = lib.producer_new(settings.names, settings.values, settings.count, reason, SAID_BYTES)
+        reason = ffi.new("char[]", REASON_BYTES)
+        raw = lib.producer_new(settings.names, settings.values, settings.count, reason, REASON_BYTES)
         if not raw:
             raise ValueError(text(reason))
         self._raw = ffi.gc(raw, lib.producer_free)

@@ -1,6 +1,7 @@
-"""The compiled library: opened once, with the declarations of its own header; values for it.
+"""The compiled library: opened once, with the declarations of its header; conversions for it.
 
-It uses nothing of Python's, so one file serves every version, and a call lets other threads run.
+It uses nothing of Python's C interface, so one file serves every version of Python, and other
+threads run during a call.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def path(folder: Path) -> Path:
 
 
 def opened(library: Path, header: bytes) -> Any:  # noqa: ANN401 - the functions of C
-    """Open a library, if it was compiled with these declarations: else its calls would crash.
+    """Open a library, after checking that it was compiled with these declarations.
 
     Raises ConfigurationError: it was not, or this machine cannot open it.
     """
@@ -55,17 +56,17 @@ lib: Any = opened(path(FOLDER), HEADER)
 
 
 def pointer(content: bytes | None) -> Any:  # noqa: ANN401 - of cffi's
-    """Return a pointer to bytes, which is good as long as they are there; NULL for None."""
+    """Return a pointer to bytes, valid as long as they live; NULL for None."""
     return ffi.NULL if content is None else ffi.from_buffer("uint8_t[]", content)
 
 
 def text(raw: Any) -> str:  # noqa: ANN401 - a C string
-    """Return a C string; what is not UTF-8 in it is replaced."""
+    """Return a C string as text; invalid UTF-8 is replaced."""
     return str(ffi.string(raw).decode("utf-8", "replace"))
 
 
 def headers(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[Any, object]:
-    """Return the headers of a record as an array of `header`, and what must live as long."""
+    """Return the headers of a record as an array of `header`, and an object to keep it alive."""
     names = [ffi.new("char[]", name.encode()) for name, _ in pairs]
     entries = ffi.new("header[]", len(names))
     for entry, name, (_, content) in zip(entries, names, pairs, strict=True):

@@ -60,11 +60,11 @@ class Batch:
 
 
 class BatchRange(Sequence[BatchRecord]):
-    """Some records of a batch that follow on each other; to be used until that is cleared.
+    """Successive records of a batch; valid until the batch is cleared.
 
     Attributes:
-        batch: whose records they are.
-        first: the place of the first of them.
+        batch: the batch that has them.
+        first: the place of the first record.
     """
 
     def __init__(self, batch: Batch, first: int, end: int) -> None:
@@ -156,7 +156,7 @@ def _headers(raw: bytes) -> Iterable[tuple[str, bytes | None]]:
 
 
 class _Output:
-    """Bytes that a call of the library writes, in memory that is used again."""
+    """The output of a call of the library, in memory that is reused."""
 
     def __init__(self) -> None:
         self._texts = ffi.gc(ffi.new("texts *"), lib.texts_free)
@@ -169,7 +169,7 @@ class _Output:
     def taken(self, count: int) -> tuple[int, bytes]:
         """Return the number of rows that a call has written, and their bytes.
 
-        Raises MemoryError: there was none left.
+        Raises MemoryError: there was not enough memory.
         """
         if count == lib.NO_MEMORY:
             raise MemoryError(NO_MEMORY)
@@ -220,7 +220,7 @@ _NOTHING = ffi.new("uint8_t[]", 1)
 
 
 class _Side:
-    """Keys or values, as C takes them."""
+    """Keys or values, in the form for C."""
 
     def __init__(self, rows: AvroRows) -> None:
         self._fields = ffi.new("avro_field[]", [_field(field) for field in rows.fields])

@@ -1,4 +1,4 @@
-"""Runs of the stream's messages, and rows of one version of a table to framed keys and values."""
+"""Runs of the stream's messages, and the encoder of one table version to framed keys and values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Rows, begins and commits between two other messages; its memory is used again."""
+    """Rows, begins and commits between two other messages; its memory is reused."""
 
     def __init__(self) -> None:
         self.raw: Any = ffi.gc(ffi.new("run *"), lib.run_free)  # the library's `run`
@@ -91,7 +91,7 @@ _KINDS = {
 
 
 class BatchCodec:
-    """Encodes what `RowCodec` encodes, to the same bytes, many rows at a time."""
+    """Encodes rows to the same bytes as `RowCodec`, many at a time."""
 
     def __init__(
         self, relation: Relation, ids: SchemaIds, selection: Selection | None = None

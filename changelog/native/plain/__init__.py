@@ -1,5 +1,5 @@
 """The native part without C: the same classes in Python, by the same rules, slower.
 
-The same values come in as on the other way, and the same go out. The modules of changelog/native
-alone may import it, where there is no library or none is wanted; the tests hold C to it.
+The same values come in and go out as in C, and tests compare the two. Only modules of
+changelog/native may import it.
 """

@@ -1,8 +1,8 @@
 """The last record of each key of a range, in a dictionary; and its reader, confluent-kafka's.
 
-Records come in the order of their offsets. The highest position wins, of equal ones the highest
-offset. Where the keys no longer fit into memory they go to a file in buckets, and each bucket is
-folded by itself at the end.
+Records come in the order of their offsets. The highest position decides, of equal ones the highest
+offset. Keys that no longer fit into memory are written to a file in buckets, and at the end each
+bucket is folded alone.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from changelog.native import protocols
 
 _LAST = b"\xff" * POSITION_BYTES
-"""The position of a record without one: past all others. What it would have done to its key is
-not known, so that it decides about it."""
+"""The position of a record without one, after all others: nobody knows what it did to its key, so
+it decides about the key."""
 _BUCKETS = 128
 _ENTRY_BYTES = 500  # of a key beside its bytes: five objects and a place in the dictionary
 _STORED = struct.Struct("=qqqB")  # offset, sizes of key and value, fault
@@ -46,7 +46,7 @@ _FAULTS = (None, Strange.KEY, Strange.POSITION)
 
 
 class _KeptRecord(NamedTuple):
-    """A record that is kept."""
+    """The last record of a key."""
 
     key: bytes | None
     value: bytes | None
@@ -139,12 +139,12 @@ class Fold:
             buckets[hash(name) % _BUCKETS].append(record)
         for chunks, bucket in zip(self._chunks, buckets, strict=True):
             stored = b"".join(map(_stored, bucket))
-            self._write(stored)
+            self._write_bucket(stored)
             chunks.append((self._file_end, len(stored)))
             self._file_end += len(stored)
         self._forget()
 
-    def _write(self, stored: bytes) -> None:
+    def _write_bucket(self, stored: bytes) -> None:
         view, at = memoryview(stored), self._file_end
         try:
             while view:
@@ -153,7 +153,7 @@ class Fold:
         except OSError as error:
             raise _file_error(error.errno) from error
 
-    def _read(self, at: int, size: int) -> bytes:
+    def _read_bucket(self, at: int, size: int) -> bytes:
         content = b""
         try:
             while len(content) < size:
@@ -172,7 +172,7 @@ class Fold:
         for chunks in self._chunks:
             self._forget()
             for at, size in chunks:
-                for record in _unpacked(self._read(at, size)):
+                for record in _unpacked(self._read_bucket(at, size)):
                     self._keep(record)
             yield from self._parts(rows, most_bytes)
 
@@ -187,13 +187,13 @@ class Fold:
             if part and (len(part) == rows or size + record.size > most_bytes):
                 yield _columns(part)
                 part, size = [], 0
-            self._see_home(record)
+            self._check_partition(record)
             part.append(record)
             size += record.size
         if part:
             yield _columns(part)
 
-    def _see_home(self, record: _KeptRecord) -> None:
+    def _check_partition(self, record: _KeptRecord) -> None:
         if self._homes and record.fault is None and record.key is not None:
             home = partition_of(record.key, self._homes)
             if home != self._partition:
@@ -296,7 +296,7 @@ class RangeReader:
         news = News(added, self._following >= end, ends_at, is_fatal=self._is_fatal)
         if not self._errors:
             return news
-        # The first, unless a later one says why no broker lets us in.
+        # The first error, unless a later one says why the brokers refuse the connection.
         refusals = (error for error in self._errors if error.code() in _NOT_LET_IN)
         error = next(refusals, self._errors[0])
         return news._replace(error=error.code(), message=error.str())
@@ -313,7 +313,7 @@ def _record(message: Message) -> FoldRecord:
 
 
 def position_of(headers: _Headers) -> bytes | None:
-    """Return the position: capture writes it first; where it does not, the last of the name."""
+    """Return the position header: the first, where capture writes it; else the last of the name."""
     pairs = list(headers or ())
     is_first = bool(pairs) and pairs[0][0] == POSITION
     return _bytes(pairs[0][1] if is_first else dict(pairs).get(POSITION))

@@ -1,4 +1,4 @@
-"""Records of a topic to columns, the rule of `intake.c`; rows are left to the caller."""
+"""Convert records of a topic to columns by the rule of `intake.c`; rows are left to the caller."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RecordColumns:
     ) -> None:
         place, fault = _place_of(headers), RecordFault.SOUND
         if key is None:
-            fault, key = RecordFault.NO_KEY, f"{partition}:{offset}".encode()  # one of its own
+            fault, key = RecordFault.NO_KEY, f"{partition}:{offset}".encode()  # a unique one
         elif not key.startswith(self._prefix):
             fault = RecordFault.OTHER_KEY
         elif place is None:
@@ -99,17 +99,17 @@ class Intake:
         while self._open and self._into.held_bytes < most_bytes and time.monotonic() < deadline:
             reading = {*self._open}
             for message in self._consumer.consume(_POLLED, _POLL_S):
-                news = self._take(message)
+                news = self._add(message)
                 if news.outcome:
                     return news._replace(added=added, open=len(self._open))
                 added += news.added
             closed = reading - self._open.keys()
             if closed and self._open:
-                # What comes behind an end is not wanted.
+                # Partitions that were read to their ends need no more fetches.
                 self._consumer.pause([TopicPartition(self._topic, part) for part in closed])
         return IntakeNews(added, len(self._open), ReadOutcome.OK)
 
-    def _take(self, message: Message) -> IntakeNews:
+    def _add(self, message: Message) -> IntakeNews:
         error, part, offset = message.error(), message.partition() or 0, message.offset() or 0
         nothing = IntakeNews(0, 0, ReadOutcome.OK, part, offset)
         if error is not None and error.code() in _CONNECTS_AGAIN:

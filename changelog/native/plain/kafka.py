@@ -1,4 +1,4 @@
-"""confluent-kafka's producer and consumer in the place of the ones in C."""
+"""Producer and reader by confluent-kafka, in place of those in C."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _Headers = Sequence[tuple[str, str | bytes | None]] | None
 
 
 class _ReportedErrors:
-    """Errors that librdkafka reports; kept apart so that the handle goes with its last reference.
+    """Errors that librdkafka reports, in an object that has no reference to the producer.
 
-    A client that knows its own handle would keep its threads and sockets until Python looks for
-    cycles, which a process that handles rows does rarely.
+    If the client's callbacks referred to its handle, its threads and sockets would stay until
+    Python collects cycles, which a process that handles rows does rarely.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _ReportedErrors:
 class ProducerHandle:
     """A producer; one thread uses it at a time.
 
-    It is destroyed with the object; what is queued then is dropped.
+    It is destroyed with the object; records that are still queued are dropped.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -116,8 +116,8 @@ class ProducerHandle:
         partition: int = PARTITION_UA,
     ) -> tuple[int, int]:
         for place in range(first, len(values[0]) - 1):
-            key = None if keys is None else _text(keys, place)
-            if code := self.send(topic, key, _text(values, place), [], partition):
+            key = None if keys is None else _bytes_at(keys, place)
+            if code := self.send(topic, key, _bytes_at(values, place), [], partition):
                 return place, code
         return len(values[0]) - 1, 0
 
@@ -134,24 +134,24 @@ class ProducerHandle:
         return len(self._producer)
 
     def init_transactions(self, timeout_s: float) -> KafkaError | None:
-        return _told_by(lambda: self._producer.init_transactions(timeout_s))
+        return _error_of(lambda: self._producer.init_transactions(timeout_s))
 
     def begin_transaction(self) -> KafkaError | None:
-        return _told_by(self._producer.begin_transaction)
+        return _error_of(self._producer.begin_transaction)
 
     def commit_transaction(self, timeout_s: float) -> KafkaError | None:
-        return _told_by(lambda: self._producer.commit_transaction(timeout_s))
+        return _error_of(lambda: self._producer.commit_transaction(timeout_s))
 
     def abort_transaction(self, timeout_s: float) -> KafkaError | None:
-        return _told_by(lambda: self._producer.abort_transaction(timeout_s))
+        return _error_of(lambda: self._producer.abort_transaction(timeout_s))
 
 
-def _text(of: TextColumn, place: int) -> bytes:
-    ends, content = of
+def _bytes_at(column: TextColumn, place: int) -> bytes:
+    ends, content = column
     return bytes(content[ends[place] : ends[place + 1]])
 
 
-def _told_by(call: Callable[[], Any]) -> KafkaError | None:
+def _error_of(call: Callable[[], Any]) -> KafkaError | None:
     try:
         call()
     except KafkaException as error:
@@ -202,7 +202,7 @@ class BatchReader:
             for message in self._messages.next(_BATCH_S, until.records - len(into)):
                 error = message.error()
                 if error is None:
-                    self._take(message, into, until)
+                    self._add(message, into, until)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._reach(message)
                 elif not news.error:
@@ -219,7 +219,7 @@ class BatchReader:
         if end is not None and (message.offset() or 0) >= end:
             self._open.discard(at)
 
-    def _take(self, message: Message, into: protocols.Batch, until: BatchLimits) -> None:
+    def _add(self, message: Message, into: protocols.Batch, until: BatchLimits) -> None:
         at = message.topic() or "", message.partition() or 0
         offset, (_, timestamp) = message.offset() or 0, message.timestamp()
         if at not in self._open or offset < self._slices[at].next:

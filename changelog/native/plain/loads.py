@@ -1,6 +1,6 @@
 """Bulk loads: batches of records in lists; rows are left to the caller.
 
-The caller reads them by fastavro, or one by one, and writes COPY's text.
+The caller decodes them by fastavro, or one by one, and writes COPY's text format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Batch:
     def __init__(self, topics: Sequence[str]) -> None:
         del topics
         self.raw: list[BatchRecord] = []  # the records
-        self.size_bytes = 0  # how many bytes keys, values and headers have
+        self.size_bytes = 0  # of keys, values and headers
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -52,7 +52,7 @@ class Batch:
 
 
 class BatchRange(Sequence[BatchRecord]):
-    """Some records of a batch that follow on each other; to be used until that is cleared."""
+    """Successive records of a batch; valid until the batch is cleared."""
 
     def __init__(self, batch: Batch, first: int, end: int) -> None:
         self.batch, self.first = batch, first

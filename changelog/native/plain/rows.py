@@ -1,7 +1,6 @@
 """Runs of the stream's messages; their rows are left to the caller, one by one.
 
-What the caller does then is the rule that C repeats: `RowCodec` and the texts of
-changelog/contract/rows.
+The caller then encodes them by the rules that C repeats: `RowCodec` and changelog/contract/rows.
 """
 
 from __future__ import annotations
