@@ -122,7 +122,9 @@ class CopyCell(NamedTuple):
     scale: int = 0  # digits behind the point of a decimal
     element: CellForm | None = None  # form of an array's elements
     oid: int = 0  # of their type
-    numbers: int | None = None  # the number of the column of numbers that fills it, if no field does
+    numbers: int | None = (
+        None  # the number of the column of numbers that fills it, if no field does
+    )
 
 
 class AvroRows(NamedTuple):

@@ -165,7 +165,9 @@ class Advancer:
             layer = replace(written, since=more[0].since, until=more[-1].until)
             return replace(checkpoint, layers=(base, layer), folded=frontier)
         records = self._union(topic, [layer.name for layer in checkpoint.layers])
-        layer = self._write_layer(topic, with_values(last_of_each_key(records, RECORD[1:])), frontier)
+        layer = self._write_layer(
+            topic, with_values(last_of_each_key(records, RECORD[1:])), frontier
+        )
         return replace(checkpoint, layers=(layer,), founded=frontier, folded=frontier)
 
     def _layer(

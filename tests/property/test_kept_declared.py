@@ -122,7 +122,9 @@ def lived(of: DeclaredLog, history: Any, refusals: str = "left out") -> int:
             assert facts(kept) == facts(whole)
             assert {each[0]: each[1:4] for each in kept.names()} == model(kept, log.records)
             told = {
-                said.name for each in later for said in kept.reader.statements(each.key(), each.value())
+                said.name
+                for each in later
+                for said in kept.reader.statements(each.key(), each.value())
             }
             assert not (is_begun and later) or kept.touched == len(told)
             is_begun = True

@@ -40,7 +40,9 @@ class ProducerHandle:
         load()
         settings = Settings(config)
         reason = ffi.new("char[]", REASON_BYTES)
-        raw = lib.producer_new(settings.names, settings.values, settings.count, reason, REASON_BYTES)
+        raw = lib.producer_new(
+            settings.names, settings.values, settings.count, reason, REASON_BYTES
+        )
         if not raw:
             raise ValueError(text(reason))
         self._raw = ffi.gc(raw, lib.producer_free)

@@ -138,7 +138,9 @@ class KeptLog:
 
     def _ends(self, frontier: Frontier) -> tuple[int, ...]:
         if self._log.topic not in frontier.ends:
-            raise VerdictError(f'topic "{self._log.topic}": the frontier does not say where it ends')
+            raise VerdictError(
+                f'topic "{self._log.topic}": the frontier does not say where it ends'
+            )
         return frontier.ends[self._log.topic]
 
     def _standing(

@@ -135,7 +135,11 @@ class DeclaredReader:
             try:
                 return [RecordStatement(TOMBSTONE, self._own_key(key))]
             except _BAD as error:
-                return [RecordStatement(_FAULT, None, why=f"a tombstone without a readable key: {error}")]
+                return [
+                    RecordStatement(
+                        _FAULT, None, why=f"a tombstone without a readable key: {error}"
+                    )
+                ]
         try:
             document = self._document(value)
             if document is None:
@@ -203,7 +207,10 @@ class DeclaredReader:
             return [RecordStatement(ROW, name, lsn, lacks=lacks, begins=begins)]
         if log.shape is ValueShape.CUD_JSON and not log.key_changes:
             raise FaultError("the update changes the key")
-        return [RecordStatement(GONE, before, lsn), RecordStatement(ROW, name, lsn, lacks=lacks, begins=True)]
+        return [
+            RecordStatement(GONE, before, lsn),
+            RecordStatement(ROW, name, lsn, lacks=lacks, begins=True),
+        ]
 
     def _is_keyed(self, row: Any) -> bool:  # noqa: ANN401
         return isinstance(row, dict) and all(row.get(name) is not None for name in self.log.key)

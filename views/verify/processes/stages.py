@@ -25,6 +25,8 @@ class StageTimes:
 
     def news(self) -> dict[str, float]:
         """Return the seconds that each stage took since the last call."""
-        spent = {name: seconds - self._reported.get(name, 0.0) for name, seconds in self._spent.items()}
+        spent = {
+            name: seconds - self._reported.get(name, 0.0) for name, seconds in self._spent.items()
+        }
         self._reported = dict(self._spent)
         return {name: round(seconds, 3) for name, seconds in spent.items() if seconds > 0}

@@ -224,7 +224,6 @@ def _plain_array(values: Sequence[Any], kind: Type) -> pa.Array:
             return pa.array(values, arrow_type(kind))
 
 
-
 def _shown(url: str) -> str:
     parsed = extensions.parse_dsn(url)
     return f"{parsed.get('host', 'localhost')}:{parsed.get('port', '5432')}"

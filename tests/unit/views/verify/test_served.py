@@ -210,7 +210,9 @@ def test_a_key_that_scan_gives_twice_is_one_row(database: Any, entries: Any) -> 
 def test_twin_copies_that_stay_are_counted(
     database: Any, entries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("views.verify.served.served._without_copies", lambda database, table, rows: rows)
+    monkeypatch.setattr(
+        "views.verify.served.served._without_copies", lambda database, table, rows: rows
+    )
     assert read_served(database, "served", CACHE, COLUMNS, ["id"]) > ROWS
 
 
