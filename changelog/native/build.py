@@ -2,8 +2,8 @@
 
 The library uses nothing of Python's C interface, so this does not use Python's compiler and flags
 either: its configuration names programs that a machine may not have, and linker flags that another
-linker refuses. setuptools calls `Build`; `python changelog/native/build.py` prints the compiler that
-would be used. If none works, nothing is compiled, and the package works in Python.
+linker refuses. setuptools calls `Build`; `python changelog/native/build.py` prints the compiler
+that would be used. If none works, nothing is compiled, and the package works in Python.
 """
 
 from __future__ import annotations

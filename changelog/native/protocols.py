@@ -94,7 +94,7 @@ class Texts(Items[bytes], Protocol):
         """Return the place after the last message that ends a transaction, or 0."""
 
     def commit_from(self, first: int) -> int:
-        """Return the place of the first message from `first` on that ends a transaction, or the end."""
+        """Return the place of the first transaction end from message `first` on, or the end."""
 
     def whole_before(self, first: int, lsn: int) -> int:
         """Return the end of a run of whole transactions that all commit before `lsn`.

@@ -102,7 +102,7 @@ def cleanable_ends(
 def stable_ends(
     kafka: KafkaConnection, states: Mapping[str, TopicState]
 ) -> dict[str, tuple[int, ...]]:
-    """Return per partition the first offset that cannot be read: of an open transaction, or the end.
+    """Return each partition's first unreadable offset: of an open transaction, or the end.
 
     Raises UnavailableLogError: the brokers do not answer; LogError: they refuse.
     """
@@ -260,7 +260,7 @@ def frontiers_back(
 ) -> Iterator[Frontier]:
     """Yield the frontiers of a slot before an offset of their topic, the newest first.
 
-    Ends where capture gave a log up. Reads a thousand records first, and more as the caller goes on.
+    Ends where capture gave a log up. Reads a thousand records first, then more at a time.
 
     Raises NoFrontierError: the topic is not there; UnavailableLogError: the brokers do not answer.
     """

@@ -59,7 +59,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 Reader = Callable[[Any], Any]
-"""Converts a raw value to its column's type; raises FaultyRecordError or ValueError if it cannot."""
+"""Converts a raw value to its column's type; raises FaultyRecordError or ValueError."""
 
 
 def reader(column: LoggedColumn, *, avro: bool) -> Reader:

@@ -123,7 +123,7 @@ def _check_listening(url: str) -> None:
 
 
 def _limit_retries(spark: SparkSession) -> None:
-    """Retry for seconds, not for ten minutes: a server that restarts has lost our session anyway."""
+    """Retry for seconds, not ten minutes: a server that restarts has lost our session anyway."""
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - needs gRPC
 
     cast("Any", spark).client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])

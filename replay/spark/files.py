@@ -128,7 +128,7 @@ def _is_here(place: str) -> bool:
 
 @contextmanager
 def marked(warehouse: str) -> Iterator[Path]:
-    """Create the folder of a warehouse if it is missing; yields a file in it, removed at the end."""
+    """Create a warehouse's folder if it is missing; yields a file in it, removed at the end."""
     folder = Path(uri_of(warehouse))
     path = folder / f"_seen-{uuid.uuid4().hex}"
     is_new = not folder.exists()

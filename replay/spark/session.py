@@ -257,7 +257,7 @@ def _check_newest_java(command: Path) -> None:
 
 
 def check_master(master: str) -> None:
-    """Check the form of the master: Spark would start for seconds and then fail with a Java error."""
+    """Check the form of the master: Spark would start for seconds, then fail with a Java error."""
     if _MASTER.fullmatch(master) is None:
         raise ConfigurationError(
             f'there is no Spark master "{redacted(master)}"',

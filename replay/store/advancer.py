@@ -73,8 +73,8 @@ class Advancer:
         plan.verdict.require()
         schemas = {topic: tables[table] for table, topic in plan.topics.items()}
         plan = self._reset_changed_keys(plan, schemas)
-        # After few changes most of the time goes by waiting for brokers and Spark, so several topics
-        # are read at once.
+        # After few changes most of the time goes by waiting for brokers and Spark, so several
+        # topics are read at once.
         with self._reading(plan), ThreadPoolExecutor(_AT_ONCE, "advance") as pool:
             running = {
                 topic: pool.submit(self._advance_topic, plan, step, schemas[topic])

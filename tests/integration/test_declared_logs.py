@@ -352,7 +352,7 @@ def test_a_log_is_a_table_in_python(make, spark, endpoints, prefix, tmp_path):
     log.put({"id": 2}, None)
     project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
     things = replay.Log.open(project.root, spark=spark).table("things")
-    assert "no frontier cuts" in things.verdict().said
+    assert "no frontier cuts" in things.verdict().text
     assert things.schema().names == ["id", "name", "price"]
     assert things.arrow().to_pylist() == [{"id": 1, "name": "a", "price": Decimal("2.50")}]
     assert things.duckdb(["name"]).fetchall() == [("a",)]

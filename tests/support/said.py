@@ -13,7 +13,7 @@ from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.forms.declared import DeclaredLog, ValueShape, declared_columns
 from changelog.contract.rows.relation import TableName
 from views.verify.kept.statements import KeptStatements
-from views.verify.log.declared import DeclaredReader, take_said
+from views.verify.log.declared import DeclaredReader, load_statements
 from views.verify.log.registry import WriterSchemas
 from views.verify.values.types import quoted
 
@@ -76,11 +76,11 @@ class Kept:
         self.touched = 0
 
     def begin(self, records: Sequence[Told]) -> None:
-        take_said(self.database, f"{self.base}_said", self.reader, records, None)  # type: ignore[arg-type]
+        load_statements(self.database, f"{self.base}_said", self.reader, records, None)  # type: ignore[arg-type]
         self.kept.begin(f"{self.base}_said")
 
     def advance(self, records: Sequence[Told]) -> None:
-        take_said(self.database, f"{self.base}_said", self.reader, records, None)  # type: ignore[arg-type]
+        load_statements(self.database, f"{self.base}_said", self.reader, records, None)  # type: ignore[arg-type]
         _, self.touched = self.kept.advance(f"{self.base}_said")
 
     def rows(self) -> list[tuple[Any, ...]]:

@@ -143,11 +143,13 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
         of = number_of(node.this)
         if of is not None and of.sort is Sort.DECIMAL:
             yield (
-                f"{text_of(node)} has {_digits(number)} after the point, where PostgreSQL's average "
-                "of numerics has 16 significant ones and more"
+                f"{text_of(node)} has {_digits(number)} after the point, where PostgreSQL's "
+                "average of numerics has 16 significant ones and more"
             )
         elif of is not None and of.sort is Sort.WHOLE:
-            yield f"{text_of(node)} is a double, where PostgreSQL's average of integers is a numeric"
+            yield (
+                f"{text_of(node)} is a double, where PostgreSQL's average of integers is a numeric"
+            )
         return
     sides = [number_of(side) for side in (node.left, node.right)]
     if any(side is None for side in sides):
@@ -161,13 +163,13 @@ def _numbers(node: exp.Div | exp.Avg | exp.Mul | exp.Add | exp.Sub) -> Iterator[
             )
         elif Sort.FLOAT not in sorts:
             yield (
-                f"{text_of(node)} has {_digits(number)} after the point, where PostgreSQL's quotient "
-                "of numerics has 16 significant ones and more"
+                f"{text_of(node)} has {_digits(number)} after the point, where PostgreSQL's "
+                "quotient of numerics has 16 significant ones and more"
             )
     elif number is not None and number.cut:
         yield (
-            f"{text_of(node)} is rounded to {_digits(number)} after the point, where PostgreSQL's is "
-            "exact: cast its parts to fewer digits"
+            f"{text_of(node)} is rounded to {_digits(number)} after the point, where PostgreSQL's "
+            "is exact: cast its parts to fewer digits"
         )
 
 

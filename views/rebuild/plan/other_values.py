@@ -59,14 +59,15 @@ def _sentences_of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # n
             yield from _scaled(node, node.this)
         case exp.Extract() if node.name.lower() == "dow":
             yield (
-                f"{text_of(node)} is 1 of a Sunday, where PostgreSQL's is 0: write {text_of(node)} - 1"
+                f"{text_of(node)} is 1 of a Sunday, where PostgreSQL's is 0: "
+                f"write {text_of(node)} - 1"
             )
         case exp.Sqrt() | exp.Ln() | exp.Exp() | exp.Pow():
             yield from _of_numeric(node)
         case exp.ArrayAgg() if "array_agg" in sql.lower():
             yield (
-                f"{text_of(node)} is without the nulls and empty of no rows, where PostgreSQL's has "
-                f"the nulls and is null of no rows: write collect_list({text_of(node.this)})"
+                f"{text_of(node)} is without the nulls and empty of no rows, where PostgreSQL's "
+                f"has the nulls and is null of no rows: write collect_list({text_of(node.this)})"
             )
         case exp.Sign() if _is_float(node.this):
             yield f"{text_of(node)} is NaN of NaN, where PostgreSQL's is 0"
@@ -77,8 +78,8 @@ def _sentences_of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # n
             )
         case exp.Round() if _is_float(node.this) and node.args.get("decimals") is None:
             yield (
-                f"{text_of(node)} rounds halves away from 0, where PostgreSQL rounds those of floats "
-                "to the even number"
+                f"{text_of(node)} rounds halves away from 0, where PostgreSQL rounds those of "
+                "floats to the even number"
             )
         case exp.Floor() | exp.Ceil() if _is_float(node.this):
             yield (
@@ -134,8 +135,8 @@ def _digits(node: exp.Cast) -> Iterator[str]:
     sizes = node.to.expressions
     if not sizes or int(sizes[0].name) > digits:
         yield (
-            f"{text_of(node)} has all digits of a {sort}, where PostgreSQL's has the first {digits} "
-            "and zeros"
+            f"{text_of(node)} has all digits of a {sort}, where PostgreSQL's has the first "
+            f"{digits} and zeros"
         )
 
 
@@ -164,14 +165,19 @@ def _joined(node: exp.Expr, nulls: Nulls) -> Iterator[str]:
     for part in parts:
         yield from _scaled(node, part)
         if is_of(part, ZONED):
-            yield f"{text_of(part)} in {text_of(node)} has no offset, which PostgreSQL's text of it has"
+            yield (
+                f"{text_of(part)} in {text_of(node)} has no offset, "
+                "which PostgreSQL's text of it has"
+            )
         elif is_of(part, (DType.BOOLEAN,)) and not isinstance(node, exp.DPipe):
-            yield f"{text_of(part)} in {text_of(node)} is true or false, where PostgreSQL's is t or f"
+            yield (
+                f"{text_of(part)} in {text_of(node)} is true or false, where PostgreSQL's is t or f"
+            )
     if type(node) is exp.Concat and any(map(nulls.may_be, parts)):
         listed = ", ".join(map(text_of, parts))
         yield (
-            f"{text_of(node)} is null where a part of it is, where PostgreSQL leaves that part out: "
-            f"write concat_ws('', {listed})"
+            f"{text_of(node)} is null where a part of it is, where PostgreSQL leaves that part "
+            f"out: write concat_ws('', {listed})"
         )
 
 
@@ -193,8 +199,8 @@ def _scaled(node: exp.Expr, part: exp.Expr) -> Iterator[str]:
             > 1
         ):
             yield (
-                f"{text_of(inner)} in {text_of(node)} has as many digits after the point as the one with "
-                "most of them, where PostgreSQL's text of it has its own"
+                f"{text_of(inner)} in {text_of(node)} has as many digits after the point as the "
+                "one with most of them, where PostgreSQL's text of it has its own"
             )
 
 
@@ -256,12 +262,13 @@ def _of_numeric(node: exp.Expr) -> Iterator[str]:
     sorts = {number.sort for number in numbers if number is not None}
     if Sort.DECIMAL in sorts and Sort.FLOAT not in sorts and None not in numbers:
         yield (
-            f"{text_of(node)} is a double, of 15 digits, where PostgreSQL's of a numeric is a numeric"
+            f"{text_of(node)} is a double, of 15 digits, where PostgreSQL's of a numeric is a "
+            "numeric"
         )
 
 
 def _of_exponent(node: exp.Literal) -> Iterator[str]:
-    """Yield a sentence for a constant that is a numeric in PostgreSQL, unless a float is beside it."""
+    """Yield a sentence for a constant that PostgreSQL reads as a numeric, unless near a float."""
     around = node.parent
     while isinstance(around, exp.Paren | exp.Neg):
         around = around.parent

@@ -318,7 +318,7 @@ def _newest(
     settings: RebuildSettings,
     steps: Steps,
 ) -> FrontierRecord:
-    """Read the newest frontier of the project's own capture; checks that it has the views' tables."""
+    """Read the newest frontier of the project's capture; checks that it has the views' tables."""
     project = settings.project
     steps.more(1)
     steps.begin("the frontier")

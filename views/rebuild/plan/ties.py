@@ -158,7 +158,7 @@ class _Rows:
         )
 
     def _determines_within(self, values: Sequence[exp.Expr], of: exp.Expr) -> bool:
-        """Tell whether rows of a group that are equal by some values have the same value of `of`."""
+        """Tell whether rows of a group that agree in some values have the same value of `of`."""
         fixed = self._closed(values)
         used = {(column.table, column.name.lower()) for column in of.find_all(exp.Column)}
         return used <= fixed or all(self._is_determined(name, fixed) for name in self._sources)
@@ -225,7 +225,7 @@ class _Rows:
                 self._join(name, on, is_inner=not join.args.get("side"))
 
     def _join(self, name: str, on: exp.Expr, *, is_inner: bool) -> None:
-        """Collect the columns of a joined source that equal other expressions, and their columns."""
+        """Collect a joined source's columns that equal other expressions, and their columns."""
         own = set[str]()
         for part in conjuncts(on):
             if not isinstance(part, exp.EQ):

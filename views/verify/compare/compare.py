@@ -208,7 +208,7 @@ class Comparison:
         return dict(rows.fetchall())
 
     def columns_that_differ(self) -> dict[str, int]:
-        """Return for each column the number of rows that are there on both sides and differ in it."""
+        """Return for each column the number of rows that both sides have and that differ in it."""
         same = " AND ".join(f"e.{quoted(name)} = m.k{n}" for n, name in enumerate(self._key))
         differ = ", ".join(f"count(*) FILTER (NOT {equality})" for equality in self._equalities())
         counts = first_row(

@@ -89,7 +89,7 @@ class VerifyReport:
 
 
 def verdict_of(reports: Iterable[VerifyReport]) -> bool | None:
-    """Tell whether all reports are proofs; None if there is none, or one is open and none refutes."""
+    """Tell whether all reports are proofs; None without reports, or if only open ones are not."""
     verdicts = [report.verified for report in reports]
     if not verdicts or (None in verdicts and False not in verdicts):
         return None

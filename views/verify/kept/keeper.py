@@ -151,8 +151,8 @@ class Keeper:
     def forget(self, tables: Collection[TableName]) -> None:
         """Forget the kept states of tables that a mismatch puts in doubt.
 
-        Whether the view or the recomputed rows are wrong, the next proof reads their topics from the
-        start, even if this run did not use their stored states.
+        Whether the view or the recomputed rows are wrong, the next proof reads their topics from
+        the start, even if this run did not use their stored states.
         """
         for table in tables:
             self._proved_states.pop(table, None)

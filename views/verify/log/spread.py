@@ -256,7 +256,7 @@ Given = TypeVar("Given")
 
 
 class Launcher(Protocol):
-    """Runs a function in tasks; `views.verify.processes.pool.in_threads` is one without an engine."""
+    """Runs a function in tasks; `views.verify.processes.pool.in_threads` does without Spark."""
 
     def __call__(self, work: Callable[[Given], str], items: Sequence[Given], /) -> Iterator[str]:
         """Call `work` with each item; yields the results in any order.

@@ -48,7 +48,7 @@ PARTITION_COLUMN = "__partition"
 OFFSET_COLUMN = "__offset"
 KEY_COLUMN = "__key"
 _ESCAPE = "__escape_"
-"""Name of a column, before its number, with the texts of values that a column's type cannot hold."""
+"""Name, before a number, of a column with the texts of values that the type cannot hold."""
 _SHOWN = 5
 INEXACT = "which has no exact form in its type"
 """Marks DuckDB's error about a value that its column's type cannot hold."""

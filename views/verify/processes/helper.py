@@ -1,4 +1,4 @@
-"""A helper process of the verifier: reads calls from standard input, writes results to its output."""
+"""A helper process of the verifier: reads calls from standard input, writes results to output."""
 
 from __future__ import annotations
 

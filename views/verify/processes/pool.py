@@ -68,7 +68,7 @@ class Crew:
             self._free.put(child)
 
     def ask(self, job: tuple[Callable[..., Any], *tuple[object, ...]]) -> Any:  # noqa: ANN401 - the job's
-        """Let a helper call a function with its arguments; raises its error, or that it has died."""
+        """Call a function in a helper; raises the function's error, or that the helper died."""
         child = self._free.get()
         try:
             child.send(job)

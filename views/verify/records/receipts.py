@@ -154,13 +154,13 @@ def _place(raw: Sequence[int] | None) -> tuple[int, int] | None:
 
 def failed(error: ChangelogError) -> str:
     """Return the answer of a task that has failed, as JSON."""
-    failure = {"error": type(error).__name__, "text": str(error.args[0]), "hint": error.hint}
+    failure = {"error": type(error).__name__, "said": str(error.args[0]), "hint": error.hint}
     return json.dumps(failure)
 
 
 def _error_of(raw: Mapping[str, str]) -> ChangelogError:
     """Return the error of a task that has failed."""
-    return _KINDS.get(raw["error"], LogError)(raw["text"], hint=raw["hint"])
+    return _KINDS.get(raw["error"], LogError)(raw["said"], hint=raw["hint"])
 
 
 def parts_of(starts: Sequence[int], ends: Sequence[int], least: int) -> list[TopicPart]:

@@ -226,7 +226,7 @@ class Types:
         return Type("decimal", min(kind.precision - kind.scale + 1 + scale, _MAX_PRECISION), scale)
 
     def _moved(self, node: exp.Expr) -> Type | None:
-        """Return the type of a date or timestamp and an interval: whole days leave a date a date."""
+        """Return the type of a date or timestamp plus an interval; a date plus days is a date."""
         kind, unit = self.of(node.args["this"]), node.args["expression"].text("unit")
         if kind is None or kind.name not in {"date", "timestamp", "timestamp_ntz"}:
             return None

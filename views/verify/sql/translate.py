@@ -112,7 +112,7 @@ MACROS = (
     WHEN (t - DATE '1970-01-01')::BIGINT + n::BIGINT NOT BETWEEN {_FIRST_DAY} AND {_LAST_DAY}
     THEN error('{OWN}' || whole || ': a date that is out of range once days are added')
     ELSE t + n::INTEGER END""",
-    # Spark counts the years before year 1 as 0, -1, …, and writes those after 9999 with a plus sign.
+    # Spark counts the years before year 1 as 0, -1, …; a plus sign precedes those after 9999.
     """CREATE OR REPLACE MACRO far_text(t) AS
     CASE WHEN year(t) < 0 THEN '-' WHEN year(t) > 9999 THEN '+' ELSE '' END
     || lpad(abs(year(t))::VARCHAR, greatest(length(abs(year(t))::VARCHAR), 4)::INTEGER, '0')

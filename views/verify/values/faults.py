@@ -22,7 +22,7 @@ class Quarantine:
         self._counted.add((partition, offset))
 
     def suspect(self, partition: int, offset: int, why: str) -> None:
-        """Add a record without a place in the order; it counts if it becomes the last of its key."""
+        """Add a record without a place in the order; it counts if it is the last of its key."""
         self._reasons[partition, offset] = why
 
     def holds(self, partition: int, offset: int) -> bool:

@@ -51,7 +51,7 @@ def said(of: DeclaredLog, key, value) -> list[tuple[str, object]]:
     ]
     own = Interpreter(of, of.columns, {}, {}).statements(*raw)
     reader = DeclaredReader(of, NOWHERE, 0)
-    other = reader.said(*raw)
+    other = reader.statements(*raw)
     kinds = [
         "fault"
         if s.fault
@@ -178,13 +178,13 @@ def test_a_value_that_the_source_left_out_is_known_in_every_form(kind, value, is
     of = log(ValueShape.DEBEZIUM_JSON, {"id": "int", "v": kind}, placeholder=TEXT)
     raw = json.dumps({"op": op, "after": {"id": 1, "v": value}}).encode()
     (own,) = Interpreter(of, of.columns, {}, {}).statements(None, raw)
-    (other,) = DeclaredReader(of, NOWHERE, 0).said(None, raw)
+    (other,) = DeclaredReader(of, NOWHERE, 0).statements(None, raw)
     assert (own.missing, other.lacks) == (((1,), ("v",)) if is_left_out else ((), ()))
     assert own.begins is other.begins is (op == "c")
     for without in (replace(of, placeholder=""), replace(of, shape=ValueShape.CUD_JSON)):
         if kind == "string":
             assert not Interpreter(without, of.columns, {}, {}).statements(None, raw)[0].missing
-            assert not DeclaredReader(without, NOWHERE, 0).said(None, raw)[0].lacks
+            assert not DeclaredReader(without, NOWHERE, 0).statements(None, raw)[0].lacks
 
 
 def test_a_key_that_was_left_out_is_none():
