@@ -166,7 +166,7 @@ def stream_error(code: str, message: str) -> SourceError:
 
 
 def check_single(connection: extensions.connection, query: str) -> None:
-    """Let the server parse a statement without running it.
+    """Have the server parse a statement without running it.
 
     Raises psycopg2.Error: it is not a statement, or more than one, or names something unknown.
     """

@@ -199,7 +199,7 @@ def _between(first: OpenedTable, last: OpenedTable) -> list[PartitionRange]:
 
 
 def _require_no_copy_between(first: OpenedTable, last: OpenedTable) -> None:
-    """Require that the log has every change between two cuts: the table was not copied anew."""
+    """Require that the log has every change between two cuts: the table was not copied again."""
     start, end = first.frontier, last.frontier
     if (end.epoch, end.lsn) < (start.epoch, start.lsn):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Convert a Kafka client's settings from librdkafka's names to those that Spark's tasks need.
+"""Convert a Kafka client's settings from librdkafka's names to the ones that Spark's tasks need.
 
 A user gives one set of settings, for confluent-kafka; a task reads with that or with the Java
 client. Certificate files are read here and sent as text, since an executor on another machine does
@@ -40,7 +40,7 @@ _SECURITY = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the Java client's settings; those that only tune librdkafka are left out.
+    """Return the Java client's settings; settings that only tune librdkafka are left out.
 
     Raises ConfigurationError: a setting of security has no counterpart, or a file is not PEM.
     """

@@ -84,7 +84,7 @@ def taken_token(url: str) -> Iterator[str]:
 
 
 def _read_token(place: Path) -> str | None:
-    """Read a token from a file that only we can access; return None if there is no such file."""
+    """Read a token from a file that only we can access; return None if the file is missing."""
     try:
         with place.open(encoding="ascii") as file:
             status = os.fstat(file.fileno())

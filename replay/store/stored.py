@@ -129,7 +129,7 @@ class StoredRecords:
         return self.checkpoint.layers_since(position) is not None
 
     def changed_since(self, position: Position) -> ChangedRecords | None:
-        """Return the last record of each key changed since a position; None without a layer."""
+        """Return the last record of each key changed since a position; None if it has no layer."""
         layers = self.checkpoint.layers_since(position)
         if self.layers is None or (layers is not None and not layers):
             return None

@@ -1,4 +1,4 @@
-"""Producer and reader by confluent-kafka, in place of those in C."""
+"""Producer and reader by confluent-kafka, in place of the ones in C."""
 
 from __future__ import annotations
 

@@ -492,7 +492,7 @@ def _type_quotients(query: exp.Query) -> None:
 
 
 def _fold_days(query: exp.Query) -> None:
-    """Compute constant dates beside a compared date: `DATE '...' + INTERVAL '1' MONTH`.
+    """Compute constant dates compared with a date: `DATE '...' + INTERVAL '1' MONTH`.
 
     In PostgreSQL the sum is a timestamp at midnight; a date compares with it as with its day.
     """

@@ -605,7 +605,7 @@ def captured_of(
 def logs_of(
     specs: Sequence[ViewSpec], settings: RebuildSettings
 ) -> tuple[DeclaredLog | CapturedLog, ...]:
-    """Return the logs that views read beside the project's own capture.
+    """Return the logs that views read in addition to the project's capture.
 
     Raises ViewError: they name a view by the name of a declared table.
     """

@@ -89,7 +89,10 @@ class VerifyReport:
 
 
 def verdict_of(reports: Iterable[VerifyReport]) -> bool | None:
-    """Tell whether all reports are proofs; None without reports, or if only open ones are not."""
+    """Tell whether all reports are proofs.
+
+    None if there are no reports, or if one is open and none refutes.
+    """
     verdicts = [report.verified for report in reports]
     if not verdicts or (None in verdicts and False not in verdicts):
         return None

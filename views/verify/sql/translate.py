@@ -865,7 +865,7 @@ def _element(of: exp.Expr, place: exp.Expr, first: int) -> exp.Expr:
 def _texts_beside(
     node: exp.Expr, type_of: Callable[[exp.Expr], Type | None], names: Collection[str]
 ) -> list[tuple[exp.Literal, list[Type]]]:
-    """Return the constant texts beside values of some types, each with the types beside it."""
+    """Return the constant texts next to values of some types, each with these types."""
     pairs: list[tuple[exp.Literal, list[Type]]] = []
     for parts in _operands(node):
         kinds = [kind for part in parts if (kind := type_of(part)) and kind.name in names]
@@ -907,7 +907,7 @@ def _as_doubles(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
 
 
 def _as_decimals(node: exp.Expr, kinds: Mapping[int, Type | None]) -> None:
-    """Cast computed decimals beside each other to Spark's types.
+    """Cast computed decimals that are combined to Spark's types.
 
     DuckDB's types may have more digits, and then it cuts decimal places of the other operand.
     """
