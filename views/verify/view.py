@@ -202,11 +202,12 @@ class _Verification:
         if is_read_whole and (evaluated.bags or self._request.mode == "changed"):
             served_hash = rows_hash(self._database, "served", self._columns)
         self._order("served", evaluated.bags)
-        self._left_out = self._taken_away(address)
+        names = {name: quoted(name) for name, _ in self._columns}
+        with computing(), locating(self._database, "expected", names):
+            self._left_out = self._taken_away(address)
         comparison = self._comparison(
             self._left_out.expected, self._columns, self._request.key, floats
         )
-        names = {name: quoted(name) for name, _ in self._columns}
         computed = locating(self._database, "expected", names)
         with self._stages.of("compare"), computing(), computed:
             mismatches, expected = comparison.run()

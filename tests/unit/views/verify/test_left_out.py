@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import duckdb
 import pytest
 
+from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.frontier import Frontier
+from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.schema import LoggedColumn
+from tests.support.builders import INTEGER
 from views.base.address import Address
+from views.verify import view as verifier
 from views.verify.compare.compare import Comparison
 from views.verify.compare.left_out import take_left_out
+from views.verify.log.tables import TableState, create_view
+from views.verify.processes.stages import StageTimes
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN
 from views.verify.values.types import parse_type
+from views.verify.view import VerifyRequest, verify_view
 
 COLUMNS = [(name, parse_type(kind)) for name, kind in [("id", "int"), ("day", "date")]]
 KEY = ["id", "day"]
@@ -78,3 +89,45 @@ def test_what_is_said_wrongly_is_a_mismatch(
 def test_nobody_is_shown_the_rows_with_the_address() -> None:
     location = {"url": "http://h", "index": "v", "left_out": json.dumps(told(3))}
     assert "left_out" not in Address("search", location).shown()
+
+
+def test_a_view_that_fails_as_left_out_rows_are_looked_up_has_no_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The view is computed row by row, so its errors arise only when it is read."""
+    column = LoggedColumn(field="id", column="id", type=INTEGER, nullable=False)
+    state = TableState(TableName("public", "t"), "t", "state", (column,), ("id",))
+    frontier = Frontier(slot="s", epoch=1, lsn=Lsn(1), ts_us=0)
+
+    def served(database: duckdb.DuckDBPyConnection, name: str, *_: object) -> int:
+        database.execute(
+            f"CREATE TABLE {name} AS SELECT 1 AS id, NULL::VARCHAR AS {FAULT_COLUMN}, "
+            f"'1' AS {ID_COLUMN}"
+        )
+        return 1
+
+    monkeypatch.setattr(verifier, "read_served", served)
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE state AS SELECT n::INTEGER AS id FROM range(5) r(n)")
+        create_view(database, state)
+        evidence = Mock(database=database, stages=StageTimes(), frontier=frontier)
+        evidence.state.return_value = state
+        evidence.taken.return_value = None
+        evidence.left_out.return_value = 0
+        evidence.is_declared.return_value = False
+        location = {"url": "", "index": "v", "left_out": '[["[3]", "{\\"id\\": 3}"]]'}
+        request = VerifyRequest(
+            kafka=KafkaConnection(brokers="127.0.0.1:1"),
+            registry=RegistryConnection(url="http://127.0.0.1:1"),
+            frontier=frontier,
+            view="v",
+            tables=(state.table,),
+            sql="SELECT id FROM t WHERE id * 2147483647 > id",
+            key=("id",),
+            schema=(("id", "int"),),
+            address=Address("search", location),
+            left_out_at_most=1,
+        )
+        report = verify_view(request, evidence)
+    assert report.verified is None
+    assert "Overflow" in report.notes[0]
