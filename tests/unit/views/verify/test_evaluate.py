@@ -12,7 +12,7 @@ import pytest
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
 from views.verify.sql import evaluate as evaluate_module
-from views.verify.sql.evaluate import Keys, Prepared, evaluate
+from views.verify.sql.evaluate import Keys, Prepared, computing, evaluate
 from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.names import reading_name
 from views.verify.values.types import Type, duckdb_type, parse_type, quoted
@@ -208,6 +208,8 @@ def test_sql_that_is_not_known_to_mean_the_same_is_refused(
     named = sql.replace(" FROM", " AS x FROM", 1) if " AS " not in sql else sql
     with pytest.raises(UnverifiableError, match="cannot verify this SQL") as caught:
         evaluate(database, "out", named, TABLES, [("x", parse_type("int"))])
+        with computing():  # errors about values arise when a view is read
+            database.execute("FROM out").fetchall()
     assert why in str(caught.value)
 
 
