@@ -355,7 +355,7 @@ def test_a_kill_after_publishing_is_put_on_record_by_the_next_run(
         assert served_names(project, endpoints, each) == {"New"}
         assert project.history(each)[-1] == (2, "sealed")
     with monkeypatch.context() as patched:  # a run that does not settle
-        patched.setattr(rebuild, "settle", lambda *_: None)
+        patched.setattr(rebuild, "settle", lambda *_, **__: None)
         assert run(twin, "--verify", "none", "--keep", "3").code == 0
         with pytest.raises(AssertionError):
             publishing_is_on_record(project, twin, 2)
@@ -530,7 +530,7 @@ def test_a_log_that_may_have_lost_rows_is_refused(project, shared, kafka, view, 
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("more", first(1, [(), ("--refresh",)]))
+@pytest.mark.parametrize("more", first(1, [(), ["--refresh"]]))
 def test_a_rebuild_freezes_once_and_looks_each_schema_up_once(view, run, monkeypatch, more) -> None:
     asked: Counter[str] = Counter()
 
