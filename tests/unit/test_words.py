@@ -27,7 +27,7 @@ LINES = {
 NAMES = {
     "each": 1,
     "found": 9,
-    "said": 1,
+    "said": 0,
     "what": 0,
     "wanted": 0,
     "known": 0,
