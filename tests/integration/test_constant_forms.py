@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from changelog.contract.rows.types import TypType, column_type
-from views.meaning.types import meaning_of, written
+from views.meaning.types import carried_form, meaning_of
 
 pytestmark = [pytest.mark.services]
 TIMES = [
@@ -48,7 +48,7 @@ def test_a_constant_is_written_as_postgresql_writes_it(database):
             meaning = meaning_of(column_type(name, formatted, form=form))
             assert meaning is not None
             for text in texts:
-                ours = written(meaning, text)
+                ours = carried_form(meaning, text)
                 if ours is None:
                     continue
                 try:

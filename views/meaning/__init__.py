@@ -1,5 +1,4 @@
-"""The meaning of comparisons in PostgreSQL, of each type, and queries that keep it.
+"""Rewrites views so that the engines compare values as PostgreSQL does, or refuses them.
 
-A view and the types of its tables' columns come in; the view goes out as the engines have to
-compute it, or is refused. Nothing is read.
+It is given a view and the types of its tables' columns, and reads nothing.
 """

@@ -1,7 +1,7 @@
-"""Which captured columns the parts of a query hold values of. Pure.
+"""Finds the captured columns whose values each part of a query can have. Pure.
 
-A value that is handed on (by a subquery, `coalesce`, a struct, a list) is still one of its
-column's type; one that a function or a cast computes is the engine's own.
+A value that is passed on (by a subquery, `coalesce`, a struct, a list) keeps its column's type; one
+that a function or a cast computes has a type of the engine's own.
 """
 
 from __future__ import annotations
@@ -25,28 +25,34 @@ _FIRST = (
     *(exp.AnyValue, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
     *(exp.IgnoreNulls, exp.RespectNulls, exp.ArgMax, exp.ArgMin, exp.Distinct, exp.Ordered),
 )
+"""Expressions that return a value of their first argument."""
 _INSIDE = (
     *(exp.Struct, exp.Array, exp.ArrayAgg, exp.ArrayUniqueAgg, exp.Tuple, exp.Map, exp.VarMap),
     *(exp.ArrayConcat, exp.ArraySlice, exp.ArraySort, exp.Flatten),
 )
+"""Expressions that put their arguments into a list, a struct or a map."""
 _OUT = (exp.Bracket, exp.Dot, exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter)
+"""Expressions that take a value out of one."""
 _OF_TEXTS = (
     *(exp.Concat, exp.ConcatWs, exp.DPipe, exp.Substring, exp.SubstringIndex, exp.Left, exp.Right),
     *(exp.Repeat, exp.Trim, exp.Upper, exp.Lower, exp.Initcap, exp.Replace, exp.Pad, exp.Reverse),
     *(exp.RegexpReplace, exp.RegexpExtract, exp.Translate, exp.SplitPart, exp.MD5, exp.SHA),
     *(exp.SHA2, exp.Hex, exp.Overlay, exp.GroupConcat, exp.Soundex),
 )
-"""Functions that give a text: it has the collation of their arguments, as in PostgreSQL."""
+"""Functions that return a text with the collation of their arguments, as in PostgreSQL."""
 _OF_TEXTS_BY_NAME = {
     *("lpad", "rpad", "ltrim", "rtrim", "btrim", "mask", "sentences", "overlay", "insert"),
     *("substr", "substring_index", "split_part", "regexp_substr", "printf", "format_string"),
 }
+"""The same, for functions that sqlglot has no class for."""
 _LISTS = (exp.Array, exp.ArrayAgg, exp.ArrayUniqueAgg)
-"""Expressions that give a list of the values that they are given."""
+"""Expressions that return a list of their arguments."""
 _MAKERS = {"struct", "named_struct", "array", "map", "arrays_zip", "slice", "array_append"}
+"""As `_INSIDE`, for functions that sqlglot has no class for."""
 _TAKERS = {"element_at", "get", "try_element_at", "explode", "inline", "first", "last"}
+"""As `_OUT`, for functions that sqlglot has no class for."""
 BRANCHES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
-"""Functions of several values of which they give one."""
+"""Functions that return one of their arguments."""
 
 
 _OF_ITS_VALUE = (
@@ -54,36 +60,36 @@ _OF_ITS_VALUE = (
     *(exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.IgnoreNulls),
     exp.RespectNulls,
 )
-"""Expressions whose type is that of the value that they hand on."""
+"""Expressions that return a value of their first argument with its type, varchar(n) too."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedValues:
-    """The captured values that a part of a query holds."""
+    """The captured types of the values that a part of a query can have."""
 
-    # PostgreSQL's types whose comparison is not simply that of what carries them
+    # names and meanings of PostgreSQL's types that compare unlike the form that carries them
     kinds: frozenset[tuple[str, Meaning]] = frozenset()
-    nested: bool = False  # whether they may be inside of a list or a struct
-    mixed: bool = False  # whether other values may stand beside them, constants for example
+    nested: bool = False  # whether they may be inside a list or a struct
+    mixed: bool = False  # whether other values are possible too, such as constants
 
     @property
     def meanings(self) -> list[Meaning]:
-        """Return the meaning of each type."""
+        """Return the meanings of the types."""
         return [meaning for _, meaning in self.kinds]
 
     @property
     def is_char(self) -> bool:
-        """Tell whether blanks at the end of it do not count."""
+        """Tell whether comparisons ignore trailing blanks."""
         return any(meaning.is_char for meaning in self.meanings)
 
     @property
     def is_padded(self) -> bool:
-        """Tell whether all of its values have one length."""
+        """Tell whether all values are padded to the same length."""
         lengths = {meaning.length for meaning in self.meanings}
         return not self.mixed and len(lengths) == 1 and bool({*lengths} - {0, None})
 
-    def beside(self, other: CapturedValues) -> CapturedValues:
-        """Return the content of a value that is one of two."""
+    def merged(self, other: CapturedValues) -> CapturedValues:
+        """Return the captured values of an expression that returns either of two."""
         if not other.kinds or not self.kinds:
             return replace(self if self.kinds else other, mixed=True)
         return CapturedValues(
@@ -94,26 +100,26 @@ class CapturedValues:
 NOTHING = CapturedValues()
 
 
-class Holders:
-    """Knows what each part of a query holds whose columns are qualified."""
+class ValueOrigins:
+    """Finds the captured values of each part of a query whose columns are qualified."""
 
     def __init__(self, query: exp.Expr, tables: Tables) -> None:
         self._tables = tables
         self._sources = sources_of(query)
-        self._known: dict[int, CapturedValues] = {}
+        self._cache: dict[int, CapturedValues] = {}
 
     def source(self, column: exp.Column) -> exp.Expr | Scope | None:
-        """Return the source of a column: a table, a query, or nothing that is known."""
+        """Return the source of a column: a table or a query; None if it is not known."""
         return self._sources.get(id(column))
 
     def of(self, node: exp.Expr | None) -> CapturedValues:
-        """Return the content of a part of a query."""
+        """Return the captured values of a part of a query."""
         if node is None:
             return NOTHING
-        if id(node) not in self._known:
-            self._known[id(node)] = NOTHING
-            self._known[id(node)] = self._content(node)
-        return self._known[id(node)]
+        if id(node) not in self._cache:
+            self._cache[id(node)] = NOTHING
+            self._cache[id(node)] = self._content(node)
+        return self._cache[id(node)]
 
     def _content(  # noqa: C901, PLR0911, PLR0912 - one for each form
         self, node: exp.Expr
@@ -150,12 +156,12 @@ class Holders:
                 return NOTHING
 
     def of_query(self, query: exp.Expr) -> list[CapturedValues]:
-        """Return the content of each column of a query."""
+        """Return the captured values of each column of a query."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.SetOperation):
             sides = self.of_query(query.left), self.of_query(query.right)
             return [
-                one if one == other else one.beside(other)
+                one if one == other else one.merged(other)
                 for one, other in zip_longest(*sides, fillvalue=NOTHING)
             ]
         if isinstance(query, exp.Select):
@@ -163,23 +169,24 @@ class Holders:
         return []
 
     def _either(self, values: list[exp.Expr]) -> CapturedValues:
-        """Return the content of one of several values; char and text together are text."""
-        there = [value for value in values if not isinstance(value, exp.Null)]
-        contents = [self.of(value) for value in there]
+        """Return the captured values of a choice of several; char and text together are text."""
+        not_null = [value for value in values if not isinstance(value, exp.Null)]
+        contents = [self.of(value) for value in not_null]
         if any(one.is_char for one in contents) and any(
-            not one.kinds and not is_open(value) for one, value in zip(contents, there, strict=True)
+            not one.kinds and not is_open(value)
+            for one, value in zip(contents, not_null, strict=True)
         ):
             return NOTHING
         merged: CapturedValues | None = None
         for one in contents:
-            merged = one if merged is None or merged == one else merged.beside(one)
+            merged = one if merged is None or merged == one else merged.merged(one)
         return NOTHING if merged is None else merged
 
     def _collated(self, node: exp.Expr) -> CapturedValues:
-        """Return the text of a function of collated texts, with their collation.
+        """Return the result of a function of texts, which has the collation of its arguments.
 
-        See "Collation Support" in PostgreSQL's manual: a function's result has the collation of
-        its arguments. One that orders by code points is every text's here.
+        See "Collation Support" in PostgreSQL's manual. Collations that order by code points are
+        left out: the engines compare every text like that.
         """
         kinds = frozenset(
             (name, Meaning("text", equal=meaning.equal, functions=True, advice=meaning.advice))
@@ -190,6 +197,7 @@ class Holders:
         return CapturedValues(kinds) if kinds else NOTHING
 
     def _inside(self, node: exp.Expr) -> CapturedValues:
+        """Return the captured values inside a new list, struct or map."""
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
         for child in node.iter_expressions():
             kinds |= self.of(child).kinds
@@ -200,7 +208,7 @@ class Holders:
         return CapturedValues(kinds, nested=True) if kinds else NOTHING
 
     def _taken_out(self, node: exp.Expr) -> CapturedValues:
-        """Return the content of an element of a list or a field of a struct."""
+        """Return the captured values of an element of a list, or of a field of a struct."""
         if isinstance(node, exp.Dot):
             return self.of(node.this)
         kinds: frozenset[tuple[str, Meaning]] = frozenset()
@@ -229,9 +237,9 @@ class Holders:
             if item.alias_or_name.lower() == name and item is not node and not _within(node, item):
                 return self.of(item)
         merged = NOTHING
-        for table in self._tables:  # not resolved: it may be any of that name
+        for table in self._tables:  # unresolved: it may be of any table with that name
             if (content := self._of_table(table, name)).kinds:
-                merged = merged.beside(content) if merged.kinds else content
+                merged = merged.merged(content) if merged.kinds else content
         return merged
 
     def _of_table(self, table: str, column: str) -> CapturedValues:
@@ -242,7 +250,7 @@ class Holders:
         return CapturedValues(frozenset({(kind.name, meaning)}), nested=kind.element is not None)
 
     def is_varchar(self, node: exp.Expr | None) -> bool:
-        """Tell whether a value is a varchar(n), or may be one, from wherever it is handed on."""
+        """Tell whether a value is or may be a varchar(n), also if a subquery passes it on."""
         match node:
             case _ if isinstance(node, _OF_ITS_VALUE):
                 return self.is_varchar(node.this)
@@ -262,7 +270,7 @@ class Holders:
             return kind is not None and kind.name.startswith("character varying")
         query = source.expression if isinstance(source, Scope) else None
         if isinstance(query, exp.SetOperation):
-            query = query.left  # names are those of the first
+            query = query.left  # a set operation has the names of its first query
         if not isinstance(query, exp.Select):
             return False
         name = column.name.lower()
@@ -281,14 +289,15 @@ class Holders:
 
 
 def _within(node: exp.Expr, item: exp.Expr) -> bool:
-    around: exp.Expr | None = node
-    while around is not None and around is not item:
-        around = around.parent
-    return around is item
+    """Tell whether a node is part of an item of a select list."""
+    outer: exp.Expr | None = node
+    while outer is not None and outer is not item:
+        outer = outer.parent
+    return outer is item
 
 
 def branches(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values of which an expression gives one; none for another expression."""
+    """Return the values that an expression chooses from; empty for other expressions."""
     match node:
         case exp.Case():
             values = [
@@ -305,6 +314,6 @@ def branches(node: exp.Expr) -> list[exp.Expr]:
 
 
 def is_open(value: exp.Expr) -> bool:
-    """Tell whether a value takes its neighbour's type: a constant text, or null."""
+    """Tell whether a value has no type of its own: a constant text, or null."""
     value = value.unnest() if isinstance(value, exp.Paren) else value
     return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)

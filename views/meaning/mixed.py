@@ -1,8 +1,8 @@
-"""Values of two types that PostgreSQL neither compares nor takes to one type. Pure.
+"""Refuses values of two types that PostgreSQL neither compares nor converts to one type. Pure.
 
-Spark casts a text beside a number, a date or a boolean without a word; PostgreSQL has no such
-operator, since `'05'` and `'5'` are one number and two texts. A constant text takes the type of
-what stands beside it, in both. What is not known here is not refused.
+Spark silently casts a text that it compares with a number, a date or a boolean. PostgreSQL has no
+operator for that, since `'05'` and `'5'` are one number and two texts. A constant text takes the
+type of the other value in both. Values of unknown type are not refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlglot.optimizer.scope import Scope
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType, Kind
 from views.base.spark_sql import briefly
-from views.meaning.captured_values import Holders, Tables, branches, is_open
+from views.meaning.captured_values import Tables, ValueOrigins, branches, is_open
 from views.meaning.types import is_text, meaning_of
 
 
@@ -40,6 +40,7 @@ _OF_KINDS = {
     Kind.TIMESTAMP: Category.MOMENT,
     Kind.TIMESTAMPTZ: Category.MOMENT,
 }
+"""The categories of captured types other than texts."""
 _SPARK = {
     Kind.BOOLEAN: "boolean",
     Kind.INT: "int",
@@ -50,20 +51,24 @@ _SPARK = {
     Kind.TIMESTAMP: "timestamp_ntz",
     Kind.TIMESTAMPTZ: "timestamp",
 }
+"""Spark's names of these types."""
 _DType = exp.DataType.Type
 _MOMENTS = (
     *(_DType.DATE, _DType.TIMESTAMP, _DType.TIMESTAMPTZ, _DType.TIMESTAMPLTZ),
     _DType.TIMESTAMPNTZ,
 )
+"""Types of dates and timestamps."""
 _COMPARED = (
     *(exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
     exp.Nullif,
 )
+"""Expressions that compare their two arguments."""
 _FIRST = (
     *(exp.Alias, exp.Paren, exp.Filter, exp.Window, exp.Min, exp.Max, exp.First, exp.Last),
     *(exp.AnyValue, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Nullif, exp.Distinct),
     *(exp.IgnoreNulls, exp.RespectNulls),
 )
+"""Expressions of the category of their first argument."""
 _NUMBERS = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Length, exp.Abs, exp.Ceil, exp.Floor),
     *(exp.Round, exp.Sqrt, exp.Pow, exp.Ln, exp.Exp, exp.Sign, exp.Mul, exp.Div, exp.IntDiv),
@@ -72,20 +77,23 @@ _NUMBERS = (
     *(exp.DayOfWeek, exp.DayOfYear, exp.Hour, exp.Minute, exp.Second, exp.DateDiff),
     *(exp.StrPosition, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
 )
+"""Functions that return a number."""
 _TEXTS = (
     *(exp.Concat, exp.ConcatWs, exp.DPipe, exp.Upper, exp.Lower, exp.Trim, exp.Substring),
     *(exp.Left, exp.Right, exp.Replace, exp.Repeat, exp.Pad, exp.Translate, exp.TimeToStr),
     *(exp.MD5, exp.SHA2),
 )
+"""Functions that return a text."""
 _OF_MOMENTS = (exp.DateTrunc, exp.TimestampTrunc, exp.LastDay, exp.TsOrDsAdd, exp.TsOrDsToDate)
+"""Functions that return a date or a timestamp."""
 
 
-def check_mixed(query: exp.Expr, tables: Tables, holders: Holders) -> None:
-    """Check that no values of two categories are compared, or are to become one type.
+def check_mixed(query: exp.Expr, tables: Tables, origins: ValueOrigins) -> None:
+    """Refuse a query that compares values of two categories, or combines them in one result.
 
-    Raises ViewError: some are.
+    Raises ViewError: it does.
     """
-    categories = _Categories(tables, holders)
+    categories = _Categories(tables, origins)
     for node in query.walk():
         categories.check(node, _compared(node), compared=True)
         categories.check(node, _branches(node), compared=False)
@@ -112,7 +120,7 @@ def _compared(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _branches(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values that an expression chooses from, defaults of windows included."""
+    """Return the values that an expression chooses from, also defaults of window functions."""
     if not isinstance(node, exp.Lag | exp.Lead):
         return branches(node)
     default = node.args.get("default")
@@ -120,16 +128,16 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
 
 
 class _Categories:
-    """Knows the categories of the values of a query."""
+    """The categories of the values in a query."""
 
-    def __init__(self, tables: Tables, holders: Holders) -> None:
-        self._tables, self._held = tables, holders
-        self._known: dict[int, Category | None] = {}
+    def __init__(self, tables: Tables, origins: ValueOrigins) -> None:
+        self._tables, self._origins = tables, origins
+        self._cache: dict[int, Category | None] = {}
 
     def check(self, node: exp.Expr, values: list[exp.Expr], *, compared: bool) -> None:
-        """Check that values are of one category, as far as that is known.
+        """Refuse values of several categories, as far as these are known.
 
-        Raises ViewError: two are not.
+        Raises ViewError: there are two.
         """
         categorised = [(value, own) for value in values if (own := self.of(value)) is not None]
         for value, category in categorised[1:]:
@@ -137,16 +145,16 @@ class _Categories:
                 raise self._refusal(node, categorised[0][0], value, compared=compared)
 
     def of(self, node: exp.Expr | None) -> Category | None:
-        """Return the category of a value; None for a constant text, null, and what is not known."""
+        """Return the category of a value; None for a constant text, null and an unknown type."""
         if node is None or is_open(node):
             return None
-        if id(node) not in self._known:
-            self._known[id(node)] = None
-            self._known[id(node)] = self._category(node)
-        return self._known[id(node)]
+        if id(node) not in self._cache:
+            self._cache[id(node)] = None
+            self._cache[id(node)] = self._category(node)
+        return self._cache[id(node)]
 
     def columns(self, query: exp.Expr) -> list[exp.Expr]:
-        """Return a value for each column of a query: the first one whose category is known."""
+        """Return a value of each column of a query; of a set operation, one with a category."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.SetOperation):
             sides = zip_longest(self.columns(query.left), self.columns(query.right))
@@ -194,7 +202,7 @@ class _Categories:
         kind = self._kind(node)
         if kind is not None:
             return _of_kind(kind)
-        source = self._held.source(node)
+        source = self._origins.source(node)
         if not isinstance(source, Scope) or not isinstance(source.expression, exp.Query):
             return None
         names = [name.lower() for name in source.expression.named_selects]
@@ -204,11 +212,11 @@ class _Categories:
         place = names.index(node.name.lower())
         if place >= len(values):
             return None
-        # A constant text of an inner query is a text.
+        # In an inner query a constant text has the type text.
         return Category.TEXT if _is_text(values[place]) else self.of(values[place])
 
     def _kind(self, node: exp.Expr) -> ColumnType | None:
-        source = self._held.source(node) if isinstance(node, exp.Column) else None
+        source = self._origins.source(node) if isinstance(node, exp.Column) else None
         if not isinstance(source, exp.Table):
             return None
         return self._tables.get(source.name, {}).get(node.name.lower())
@@ -228,13 +236,13 @@ class _Categories:
             f"{text} is {kind.name if kind is not None else category and category.value}"
             for text, kind, category in zip(quoted, kinds, categories, strict=True)
         ]
-        refusal = "does not compare" if compared else "does not take to one type"
+        refusal = "does not compare" if compared else "does not convert to one type"
         if Category.BOOLEAN in categories and Category.TEXT not in categories:
-            hint = "write IS TRUE or IS FALSE behind the boolean"
+            hint = "write IS TRUE or IS FALSE after the boolean"
         elif categories[0] is not Category.TEXT:
             hint = "write a number of the date, such as year(x)"
         elif kinds[1] is not None and kinds[1].kind in {Kind.FLOAT, Kind.DOUBLE}:
-            hint = f"write cast({texts[0]} AS double)"  # the text of a float is not proved
+            hint = f"write cast({texts[0]} AS double)"  # a cast of a float to text cannot be proved
         elif isinstance(pair[1], exp.Literal):
             hint = f"write '{pair[1].name}'"
         else:
@@ -270,7 +278,7 @@ def _is_text(value: exp.Expr) -> bool:
 
 
 def _cast_of(kind: ColumnType | None, value: exp.Expr) -> str:
-    """Return Spark's name of the type that a text is cast to; empty where it is not known."""
+    """Return Spark's name of the type that a text is cast to; empty if it is not known."""
     if kind is None:
         return value.to.sql("spark").lower() if isinstance(value, exp.Cast) else ""
     if kind.kind is Kind.DECIMAL:

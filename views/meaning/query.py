@@ -1,10 +1,10 @@
-"""A view's query that means in the engines what it means in PostgreSQL, or is refused. Pure.
+"""Rewrites a view's query to compare values as PostgreSQL does, or refuses it. Pure.
 
-Each place of the query where equality or order of a captured value counts is looked at. Where the
-carried form has another meaning than the column's type, the query is refused, with what to write.
-char(n) is carried: the text is changed in those places alone, to the value without its blanks, and
-everywhere that PostgreSQL takes it for a text; where it is only shown, it keeps them. An explicit
-cast to string is the author's own word: from there on it is a text.
+Each place of the query that depends on equality or order of a captured value is checked. Where the
+carried form compares unlike the column's type, the query is refused, with what to write instead.
+Only for char(n) the query's text is changed: in these places, and where PostgreSQL converts it to
+text, its trailing blanks are removed; where it is only returned, it keeps them. The result of an
+explicit cast to string is a text.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.types import ColumnType
 from views.base.spark_sql import SparkSql, briefly, shown
-from views.meaning.captured_values import BRANCHES, CapturedValues, Holders, branches, is_open
+from views.meaning.captured_values import BRANCHES, CapturedValues, ValueOrigins, branches, is_open
 from views.meaning.mixed import check_mixed
 from views.meaning.spelled import check_aliases, check_rows, check_spelled
 from views.meaning.types import (
     IN_THE_TABLE,
     Meaning,
+    carried_form,
     constant_advice,
     is_advised_as_text,
     is_joined,
     is_text,
     meaning_of,
-    written,
 )
 from views.project.spec import SqlSource
 
 Edit = tuple[int, int, str]
-"""A place in the text, from its first character to behind its last, and what stands there then."""
+"""Start and end of a part of the text, the end exclusive, and its replacement."""
 
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.EqualNull)
 _LESS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 _LIKE = (exp.Like, exp.ILike, exp.SimilarTo, exp.RegexpLike, exp.RegexpILike)
-_HANDED_ON = (
+_PASSED_ON = (
     *(exp.Select, exp.SetOperation, exp.Alias, exp.Paren, exp.Subquery, exp.From, exp.Where),
     *(exp.Having, exp.Join, exp.Connector, exp.Not, exp.With, exp.CTE, exp.Lateral, exp.UDTF),
     *(exp.Explode, exp.Posexplode, exp.Inline, exp.Struct, exp.PropertyEQ, exp.Array, exp.Map),
@@ -57,62 +57,69 @@ _HANDED_ON = (
     *(exp.Transform, exp.DPipe, exp.Nvl2, exp.Tuple, exp.ArrayToString, exp.GroupingSets),
     *(exp.Rollup, exp.Cube, exp.Grouping),
 )
+"""Expressions that neither compare their values nor use their text."""
 _BY_NAME = {
     *("struct", "named_struct", "array", "map", "element_at", "get", "try_element_at", "isnull"),
     *("isnotnull", "to_json", "size", "cardinality", "slice", "array_append", "typeof"),
     *("octet_length", "arrays_zip", "inline", "map_keys", "map_values", "array_repeat"),
 }
+"""The same, for functions that sqlglot has no class for."""
 _EQUAL_INSIDE = (
     *(exp.ArrayContains, exp.ArrayDistinct, exp.ArrayExcept, exp.ArrayIntersect),
     *(exp.ArrayPosition, exp.ArrayRemove, exp.ArrayUniqueAgg, exp.Mode, exp.ApproxDistinct),
 )
+"""Functions that compare elements or values by equality."""
 _EQUAL_BY_NAME = {"arrays_overlap", "array_union", "array_agg_distinct", "count_distinct"}
+"""The same, for functions that sqlglot has no class for."""
 _ORDERED_INSIDE = (exp.ArraySort, exp.ArrayMax, exp.ArrayMin, exp.Quantile, exp.Median)
+"""Functions that sort elements or values."""
 _CUT_ALONE = {"varchar", "nvarchar"}
+"""Types with a length to which PostgreSQL cuts texts without padding them."""
 _OF_LENGTH = {"char", "character", "nchar", "bpchar"} | _CUT_ALONE
 _SETS = ("rollup", "cube", "grouping_sets")
 _ELEMENT_OF = ("get", "element_at", "try_element_at")
-_CAST_OTHERWISE = {
+_CAST_BY_VALUE = {
     **dict.fromkeys(("bit", "bit varying"), "a column in the table that has it as an integer"),
     "money": "a numeric(19,2) column in the table",
     '"char"': "cast({} AS string), for its letter",
 }
-"""Types whose casts to numbers PostgreSQL has, and not by their text; and what to write."""
+"""Types that PostgreSQL casts to numbers by their value, not their text; and what to write."""
 _BLANKS = re.compile(r"[ ]+(?=['\"]$)")
+"""The blanks at the end of a constant in quotes."""
 
 
-def meant(
+def query_as_meant(
     sql: SqlSource,
     tables: Mapping[tuple[str, str], Mapping[str, ColumnType]],
     key: Sequence[str],
     primary: Mapping[tuple[str, str], Sequence[str]],
 ) -> str:
-    """Return the text of a query over tables alone as the engines have to compute it.
+    """Return the text of a query over tables alone as the engines must compute it.
 
     `sql`: the query over tables alone. `tables`: the columns of each captured table, by schema and
     name, and their types. `primary`: the primary key of each table.
 
     Raises ViewError: a comparison means something else in the engines than in PostgreSQL; the text
-    says which column it is of, and what to write.
+    names the column, and says what to write.
     """
-    special = {
+    checked = {
         name
         for columns in tables.values()
         for name, kind in columns.items()
         if meaning_of(kind) is not None
     }
     _check_lengths(sql.text)
-    read = {(place.table.schema, place.table.table) for place in sql.references}
-    check_spelled(sql.text, {name for table in read for name in tables.get(table, ())})
+    tables_read = {(place.table.schema, place.table.table) for place in sql.references}
+    check_spelled(sql.text, {name for table in tables_read for name in tables.get(table, ())})
     try:
         query, flat, keys = _qualified(sql, tables, primary)
     except (SqlglotError, RecursionError, KeyError):
         return _unread(sql.text, tables)
-    holders = Holders(query, flat)
-    check_mixed(query, flat, holders)
+    origins = ValueOrigins(query, flat)
+    check_mixed(query, flat, origins)
     check_rows(query)
     check_aliases(query, flat)
-    return _ComparisonCheck(sql.text, query, holders, key, keys).text() if special else sql.text
+    return _ComparisonCheck(sql.text, query, origins, key, keys).text() if checked else sql.text
 
 
 def _qualified(
@@ -120,7 +127,7 @@ def _qualified(
     tables: Mapping[tuple[str, str], Mapping[str, ColumnType]],
     primary: Mapping[tuple[str, str], Sequence[str]],
 ) -> tuple[exp.Expr, dict[str, dict[str, ColumnType]], dict[str, set[str]]]:
-    """Return the query with qualified columns, under names of its tables that are all different."""
+    """Return the query with qualified columns and its tables, each under a unique name."""
     query = sqlglot.parse_one(sql.text, dialect=SparkSql)
     places = {place.start: place for place in sql.references}
     flat: dict[str, dict[str, ColumnType]] = {}
@@ -165,7 +172,7 @@ def _qualified(
 def _check_lengths(text: str) -> None:
     """Refuse casts to varchar(n) and char(n): PostgreSQL cuts and pads there, Spark does neither.
 
-    Of a parsed query it is not known: to sqlglot both are a string in Spark.
+    The tokens are checked: in a parsed query of Spark's dialect, both are a string.
     """
     tokens = sqlglot.tokenize(text, read=SparkSql)
     for before, kind, opening, length in zip(
@@ -200,32 +207,32 @@ def _unread(text: str, tables: Mapping[tuple[str, str], Mapping[str, ColumnType]
 
 
 class _ComparisonCheck:
-    """Looks at the places of one query where values are compared."""
+    """Checks and rewrites the comparisons of one query."""
 
     def __init__(
         self,
         text: str,
         query: exp.Expr,
-        holders: Holders,
+        origins: ValueOrigins,
         key: Sequence[str],
         primary: Mapping[str, set[str]],
     ) -> None:
         self._text = text
         self._query = query
-        self._held = holders
+        self._origins = origins
         self._key = {name.lower() for name in key}
         self._primary = primary
         self._edits: set[Edit] = set()
         self._stripped: set[int] = set()
 
     def text(self) -> str:
-        """Return the query's text as the engines have to compute it."""
+        """Return the query's text as the engines must compute it."""
         extremes = []
         for node in self._query.walk():
             if isinstance(node, exp.Min | exp.Max):
                 extremes.append(node)
             else:
-                self._look_at(node)
+                self._check(node)
         for extreme in extremes:
             self._extreme(extreme)
         self._own_key()
@@ -236,9 +243,9 @@ class _ComparisonCheck:
             text = text[:start] + new + text[end:]
         return text
 
-    # What is compared where
+    # Comparisons
 
-    def _look_at(self, node: exp.Expr) -> None:  # noqa: C901, PLR0912, PLR0915 - one for each form
+    def _check(self, node: exp.Expr) -> None:  # noqa: C901, PLR0912, PLR0915 - one for each form
         match node:
             case _ if isinstance(node, _EQUAL):
                 self._compared(node, [node.this, node.expression])
@@ -264,12 +271,12 @@ class _ComparisonCheck:
             case exp.Array() | exp.Lag() | exp.Lead():
                 self._unified(node)
             case exp.Trim() if not node.expression and node.args.get("position") != "LEADING":
-                return  # the blanks go in both
+                return  # removes the blanks in both
             case exp.ConcatWs() if node.expressions:
                 self._as_text(node, node.expressions[0], refused=False)
             case exp.GroupConcat() if isinstance(node.this, exp.Order):
                 self._as_text(node, node.this.this, refused=True)
-            case exp.Ordered() if self._order_counts(node):
+            case exp.Ordered() if self._order_matters(node):
                 self._ordered(node, node.this)
             case exp.ArgMax() | exp.ArgMin():
                 self._ordered(node, node.expression)
@@ -304,17 +311,17 @@ class _ComparisonCheck:
                 self._inside(node)
             case exp.Anonymous() if node.name.lower() in _BY_NAME:
                 return
-            case _ if isinstance(node, _HANDED_ON):
+            case _ if isinstance(node, _PASSED_ON):
                 return
             case _:
                 for part in node.iter_expressions():
                     self._as_text(node, part, refused=True)
 
     def _cast(self, node: exp.Cast) -> None:
-        for name, meaning in self._held.of(node.this).kinds:
-            if meaning.base in _CAST_OTHERWISE and not _is_text_type(node.to):
+        for name, meaning in self._origins.of(node.this).kinds:
+            if meaning.base in _CAST_BY_VALUE and not _is_text_type(node.to):
                 why = "its cast is of the value, not of its text"
-                advice = _CAST_OTHERWISE[meaning.base]
+                advice = _CAST_BY_VALUE[meaning.base]
                 raise self._refusal(node, name, meaning, why, advice=advice)
             if meaning.base == "inet" and not meaning.is_list and _is_text_type(node.to):
                 raise self._refusal(
@@ -324,8 +331,8 @@ class _ComparisonCheck:
         self._as_text(node, node.this, refused=False)
 
     def _null(self, node: exp.Is) -> None:
-        """Refuse IS NULL of a composite value, which PostgreSQL asks of each of its fields."""
-        for name, meaning in self._held.of(node.this).kinds:
+        """Refuse IS NULL of a composite value: PostgreSQL tests each of its fields."""
+        for name, meaning in self._origins.of(node.this).kinds:
             if meaning.is_composite and not meaning.is_list:
                 raise self._refusal(
                     node, name, meaning, "IS NULL is true of one whose fields are all null",
@@ -339,7 +346,7 @@ class _ComparisonCheck:
 
         `order`: whether their order counts. `shown`: whether one of them is the result.
         """
-        contents = [self._held.of(value) for value in values]
+        contents = [self._origins.of(value) for value in values]
         meanings = [(name, meaning) for one in contents for name, meaning in one.kinds]
         if not meanings:
             return
@@ -358,7 +365,7 @@ class _ComparisonCheck:
         for name, meaning in meanings[1:]:
             if meaning.base != first.base and not (is_text(meaning) and is_text(first)):
                 raise self._refusal(
-                    node, meanings[0][0], first, f"PostgreSQL compares it with no {name}"
+                    node, meanings[0][0], first, f"PostgreSQL does not compare it with {name}"
                 )
         for value, one in zip(values, contents, strict=True):
             if not one.kinds:
@@ -383,7 +390,7 @@ class _ComparisonCheck:
             name, meaning = min(
                 (kind for h in contents for kind in h.kinds), key=lambda kind: kind[0]
             )
-            raise self._refusal(node, name, meaning, "other types stand inside of the other value")
+            raise self._refusal(node, name, meaning, "the other value has other types inside")
 
     def _compared_chars(
         self,
@@ -398,14 +405,16 @@ class _ComparisonCheck:
         others = {one.is_char for one in contents[1:]}
         if not contents[0].is_char and len(others) > 1:
             name, meaning = _char_of(kinds)
-            why = "blanks at the end do not count beside it, and do beside the others"
+            why = "trailing blanks are ignored beside it, and not beside the other values"
             raise self._refusal(node, name, meaning, why, advice="a comparison for each of them")
         for name, meaning in kinds:
             if not meaning.is_char and not is_text(meaning):
-                raise self._refusal(node, name, meaning, "PostgreSQL compares it with no char(n)")
+                raise self._refusal(
+                    node, name, meaning, "PostgreSQL does not compare it with char(n)"
+                )
             self._require(node, name, meaning, order=order)
         if not order and all(one.is_padded for one in contents) and len(kinds) == 1:
-            return  # equal with their blanks, if and only if without them
+            return  # padded alike, so they are equal with their blanks if and only if without them
         if shown:
             name, meaning = _char_of(kinds)
             raise self._refusal(
@@ -414,21 +423,23 @@ class _ComparisonCheck:
             )  # fmt: skip
         for value, one in zip(values, contents, strict=True):
             # PostgreSQL compares char(n) with varchar(n) as char(n), and with text as text.
-            if one.is_char or self._held.is_varchar(value):
+            if one.is_char or self._origins.is_varchar(value):
                 self._strip(node, value)
             elif isinstance(value, exp.Literal) and not value.is_string:
                 name, meaning = _char_of(kinds)
-                raise self._refusal(node, name, meaning, "PostgreSQL compares it with no number")
+                raise self._refusal(
+                    node, name, meaning, "PostgreSQL does not compare it with a number"
+                )
             elif isinstance(value, exp.Literal) and value.name.endswith(" "):
                 self._strip(node, value)
 
     def _check_other(self, node: exp.Expr, value: exp.Expr, name: str, meaning: Meaning) -> None:
-        """Check a value without a captured type that meets one with a captured type."""
+        """Check a value without a captured type that is compared with one of a captured type."""
         value = value.unnest() if isinstance(value, exp.Paren) else value
         if is_text(meaning) or isinstance(value, exp.Null):
             return
         if isinstance(value, exp.Literal) and value.is_string:
-            form = written(meaning, value.name)
+            form = carried_form(meaning, value.name)
             place = self._place(value)
             if form is None or (form != value.name and place is None):
                 why = f"it is not known how {value.sql('spark')} is written as one"
@@ -443,9 +454,9 @@ class _ComparisonCheck:
         raise self._refusal(node, name, meaning, why, advice=advice)
 
     def _unified(self, node: exp.Expr) -> None:
-        """Take a char for a text where the result of several values is a text."""
+        """Remove the blanks of a char among several values whose result is a text."""
         values = _of_one_type(node)
-        contents = [self._held.of(value) for value in values]
+        contents = [self._origins.of(value) for value in values]
         if not any(one.is_char for one in contents):
             kinds = [kind for one in contents for kind in one.kinds]
             for value, one in zip(values, contents, strict=True):
@@ -453,14 +464,15 @@ class _ComparisonCheck:
                     self._check_other(node, value, *kinds[0])
             return
         if all(one.kinds or is_open(value) for one, value in zip(contents, values, strict=True)):
-            # A default takes the type of a domain, and gets its blanks; that of a branch does not.
+            # The default of lag and lead is converted to a domain too, which pads it; a constant
+            # in a branch is converted to the domain's base type, without its length.
             if isinstance(node, exp.Lag | exp.Lead) and isinstance(values[-1], exp.Literal):
                 name, meaning = _char_of(kind for one in contents for kind in one.kinds)
                 why = "PostgreSQL may pad the text beside it with blanks"
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
             return
-        # The type is that of the first value that has one; of ELSE before those of THEN, says
-        # "UNION, CASE, and Related Constructs" in PostgreSQL's manual: char and text take each
+        # The result has the type of the first value with one, and ELSE comes before THEN ("UNION,
+        # CASE, and Related Constructs" in PostgreSQL's manual): char and text convert to each
         # other.
         typed = [one for one, value in zip(contents, values, strict=True) if not is_open(value)]
         otherwise = node.args.get("default") or node.args.get("false")
@@ -469,22 +481,22 @@ class _ComparisonCheck:
         else_first = otherwise is not None and not is_open(otherwise)
         if (typed[-1] if else_first else typed[0]).is_char:
             name, meaning = _char_of(kind for one in contents for kind in one.kinds)
-            why = "PostgreSQL takes the texts beside it for a char(n), too"
+            why = "PostgreSQL converts the texts beside it to char(n), too"
             raise self._refusal(node, name, meaning, why, advice="rtrim({})")
         for value, one in zip(values, contents, strict=True):
             if one.is_char:
                 self._strip(node, value)
 
-    def _order_counts(self, node: exp.Ordered) -> bool:
-        """Tell whether an order changes rows: a whole query's order does only with a limit."""
+    def _order_matters(self, node: exp.Ordered) -> bool:
+        """Tell whether an order affects the result: that of a query does only with a limit."""
         order = node.parent
-        around = order.parent if isinstance(order, exp.Order | exp.Sort) else None
-        if isinstance(around, exp.Query):
-            return bool(around.args.get("limit") or around.args.get("offset"))
+        sorted_part = order.parent if isinstance(order, exp.Order | exp.Sort) else None
+        if isinstance(sorted_part, exp.Query):
+            return bool(sorted_part.args.get("limit") or sorted_part.args.get("offset"))
         return True
 
     def _ordered(self, node: exp.Expr, value: exp.Expr) -> None:
-        content = self._held.of(value)
+        content = self._origins.of(value)
         for name, meaning in content.kinds:
             self._require(node, name, meaning, order=True, nested=content.nested)
         if content.is_char:
@@ -492,7 +504,7 @@ class _ComparisonCheck:
 
     def _grouped(self, node: exp.Expr, value: exp.Expr) -> None:
         """Check a value by which rows are grouped or made distinct."""
-        content = self._held.of(value)
+        content = self._origins.of(value)
         for name, meaning in content.kinds:
             self._require(node, name, meaning, nested=content.nested)
             if meaning.is_char and not content.is_padded and not content.nested:
@@ -500,7 +512,7 @@ class _ComparisonCheck:
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
         if len({meaning.base for meaning in content.meanings}) > 1 and not content.nested:
             name, meaning = min(content.kinds, key=lambda kind: kind[0])
-            raise self._refusal(node, name, meaning, "it stands together with other types")
+            raise self._refusal(node, name, meaning, "it is mixed with other types")
 
     def _made_distinct(self, node: exp.Distinct) -> list[exp.Expr]:
         if isinstance(node.parent, exp.Select) and not node.args.get("on"):
@@ -508,9 +520,9 @@ class _ComparisonCheck:
         return list(node.expressions)
 
     def _set_operation(self, node: exp.SetOperation) -> None:
-        """Check the columns of two queries that become one."""
-        sides = self._held.of_query(node.left), self._held.of_query(node.right)
-        # A constant of several queries is a text, and takes no other type any more.
+        """Check the columns that a set operation combines."""
+        sides = self._origins.of_query(node.left), self._origins.of_query(node.right)
+        # A constant in a query that is a set operation itself is a text already.
         items = [
             [] if isinstance(side.unnest(), exp.SetOperation) else _leaf(side).selects
             for side in (node.left, node.right)
@@ -541,8 +553,8 @@ class _ComparisonCheck:
                 raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
     def _matched(self, node: exp.Expr) -> None:
-        """Check LIKE and its kind: a char counts with its blanks, as in PostgreSQL."""
-        content = self._held.of(node.this)
+        """Check LIKE and similar operators: the blanks of a char count, as in PostgreSQL."""
+        content = self._origins.of(node.this)
         for name, meaning in content.kinds:
             if meaning.base == "bytea":
                 advice = IN_THE_TABLE
@@ -551,64 +563,69 @@ class _ComparisonCheck:
                 raise self._refusal(node, name, meaning, "its text is matched")
             if is_text(meaning) and not meaning.equal:
                 raise self._refusal(node, name, meaning, "its text is matched")
-        if self._held.of(node.expression).is_char:
+        if self._origins.of(node.expression).is_char:
             self._strip(node, node.expression)
 
     def _inside(self, node: exp.Expr, *, order: bool = False) -> None:
-        """Look at a function that compares the elements of lists, or rows."""
+        """Check a function that compares the elements of lists, or rows."""
         parts = list(node.iter_expressions())
         for part in parts:
-            content = self._held.of(part)
+            content = self._origins.of(part)
             for name, meaning in content.kinds:
                 for constant in parts:
                     if meaning.element is not None and isinstance(constant, exp.Literal):
                         self._check_other(node, constant, name, meaning.element)
                 compared: Meaning | None = meaning
-                if order and meaning.is_list:  # its elements are sorted, and not whole lists
+                if order and meaning.is_list:  # sorts its elements, and not whole lists
                     element = meaning.element
                     compared = element and replace(element, advice=meaning.advice)
                 if compared is not None:
                     self._require(node, name, compared, order=order, nested=True)
-                lone = isinstance(node, exp.ArrayUniqueAgg | exp.Mode | exp.ApproxDistinct)
+                returns_one_value = isinstance(
+                    node, exp.ArrayUniqueAgg | exp.Mode | exp.ApproxDistinct
+                )
                 inner = meaning.element or meaning
-                if inner.is_char and not (lone and content.is_padded):
+                if inner.is_char and not (returns_one_value and content.is_padded):
                     why = "blanks at its end do not count"
                     raise self._refusal(node, name, meaning, why, advice="rtrim({})")
 
     def _of_elements(self, node: exp.Lambda) -> None:
-        """Check a function of the elements of a list, whose use of them is not followed."""
-        around = node.parent
-        for part in around.iter_expressions() if around is not None else ():
-            for name, meaning in self._held.of(part).kinds:
+        """Refuse a lambda over elements whose comparisons would have to be checked inside it."""
+        called = node.parent
+        for part in called.iter_expressions() if called is not None else ():
+            for name, meaning in self._origins.of(part).kinds:
                 if not meaning.is_list or meaning.element is not None:
-                    why = "what a function does with its elements is not followed"
+                    why = "comparisons of its elements inside a function are not checked"
                     raise self._refusal(node, name, meaning, why)
 
     def _joined(self, node: exp.Expr, value: exp.Expr) -> None:
-        """Check a value that is concatenated."""
-        for name, meaning in self._held.of(value).kinds:
+        """Refuse `||` of a value that PostgreSQL does not concatenate as a text."""
+        for name, meaning in self._origins.of(value).kinds:
             if is_joined(meaning):
                 is_written = meaning.base != "bytea" and not meaning.is_list
                 raise self._refusal(
-                    node, name, meaning, "PostgreSQL puts the values together, and no texts",
+                    node, name, meaning, "PostgreSQL joins the values, and not their texts",
                     advice="cast({} AS string)" if is_written else IN_THE_TABLE,
                 )  # fmt: skip
 
     def _as_text(self, node: exp.Expr, value: exp.Expr, *, refused: bool) -> None:
-        """Look at a value of which a function takes the text."""
-        content = self._held.of(value)
+        """Check a value whose text a function uses.
+
+        `refused`: whether to refuse types for which PostgreSQL has no functions of texts.
+        """
+        content = self._origins.of(value)
         for name, meaning in content.kinds:
             if refused and not meaning.functions and not content.nested:
-                raise self._refusal(node, name, meaning, "a function would take its text")
+                raise self._refusal(node, name, meaning, "a function would use its text")
         if content.is_char and content.nested:
             name, meaning = _char_of(content.kinds)
-            why = "blanks at its end are none of its text"
+            why = "blanks at its end are not part of its text"
             raise self._refusal(node, name, meaning, why, advice=f"rtrim({shown(value)})")
         if content.is_char:
             self._strip(node, value)
 
     def _extreme(self, node: exp.Min | exp.Max) -> None:
-        content = self._held.of(node.this)
+        content = self._origins.of(node.this)
         for name, meaning in content.kinds:
             self._require(node, name, meaning, order=True, nested=content.nested)
             if not meaning.is_char or id(node) in self._stripped:
@@ -622,28 +639,28 @@ class _ComparisonCheck:
             self._edits.add((start, end, f"rpad({called}), {meaning.length}, ' ')"))
 
     def _call(self, node: exp.Expr) -> tuple[int, int, tuple[int, int]] | None:
-        """Return the place of a call on a plain column, and the column's; else None."""
+        """Return the place of a call on a plain column, and the column's; otherwise None."""
         inner = self._place(node.this)
         start = node.meta.get("start")
         if inner is None or start is None or isinstance(node.parent, exp.Filter | exp.Window):
             return None
         before = re.fullmatch(r"\w+\s*\(\s*", self._text[start : inner[0]])
-        behind = re.match(r"\s*\)", self._text[inner[1] :])
-        if before is None or behind is None:
+        after = re.match(r"\s*\)", self._text[inner[1] :])
+        if before is None or after is None:
             return None
-        return start, inner[1] + behind.end(), inner
+        return start, inner[1] + after.end(), inner
 
     def _own_key(self) -> None:
-        """Check the view's own key, which tells its rows apart."""
+        """Check the view's key, which must tell its rows apart."""
         for item in _leaf(self._query).selects:
             if item.alias_or_name.lower() not in self._key:
                 continue
             inner = item.unalias()
             if isinstance(inner, exp.Column):
-                source = self._held.source(inner)
+                source = self._origins.source(inner)
                 own = self._primary.get(source.name, set()) if isinstance(source, exp.Table) else ()
                 if inner.name.lower() in own:
-                    continue  # PostgreSQL holds no two of it that are equal
+                    continue  # unique in PostgreSQL
             self._grouped(item, inner)
 
     # Refusals
@@ -659,14 +676,14 @@ class _ComparisonCheck:
     ) -> None:
         """Require that the carried form has the type's equality, or its order.
 
-        Raises ViewError: it has not.
+        Raises ViewError: it does not.
         """
         if order and (not meaning.ordered or (nested and meaning.is_char)):
             collated = is_text(meaning) or meaning.is_char
             why = (
                 "it is sorted by a collation that the engines do not have"
                 if collated and not nested
-                else "its carried form has not the order of its values"
+                else "its carried form does not sort as its values do"
             )
             raise self._refusal(node, name, meaning, why)
         if not order and not meaning.equal:
@@ -679,7 +696,7 @@ class _ComparisonCheck:
     ) -> ViewError:
         column = self._column_of(node, name)
         if not advice and is_advised_as_text(meaning) and _has_text(node):
-            advice = IN_THE_TABLE  # beside a constant of another form its text compares otherwise
+            advice = IN_THE_TABLE  # as a text, a constant in another form is unequal
         text = (advice or meaning.advice).replace("{}", column)
         return ViewError(
             f'{briefly(node)}: "{column}" is {name}, which the engines cannot compare as '
@@ -689,21 +706,21 @@ class _ComparisonCheck:
 
     def _column_of(self, node: exp.Expr, name: str) -> str:
         """Return the name of the column that a message is about."""
-        around = node.parent
-        places = [node, *(around.selects if isinstance(around, exp.Select) else (around,))]
+        outer = node.parent
+        places = [node, *(outer.selects if isinstance(outer, exp.Select) else (outer,))]
         columns = [c for place in places if place is not None for c in place.find_all(exp.Column)]
         for column in columns:
-            kinds = {kind for kind, _ in self._held.of(column).kinds}
+            kinds = {kind for kind, _ in self._origins.of(column).kinds}
             if name in kinds:
                 return str(column.name)
             if f"{name}[]" in kinds:
                 return briefly(_element(column))
         return name
 
-    # The text without the blanks of a char
+    # Blanks of a char
 
     def _strip(self, node: exp.Expr, value: exp.Expr) -> None:  # noqa: C901, PLR0912 - a table
-        """Put a value without the blanks at its end into the text.
+        """Remove the blanks at the end of a value in the query's text.
 
         Raises ViewError: the place of its column in the text is not known.
         """
@@ -734,12 +751,12 @@ class _ComparisonCheck:
             case exp.Alias() | exp.Paren() | exp.Lag() | exp.Lead() | exp.First() | exp.AnyValue():
                 self._strip_part(node, value.this)
             case _:
-                name, meaning = _char_of(self._held.of(value).kinds)
+                name, meaning = _char_of(self._origins.of(value).kinds)
                 why = "blanks at its end do not count"
                 raise self._refusal(node, name, meaning, why, advice=f"rtrim({shown(value)})")
 
     def _strip_part(self, node: exp.Expr, value: exp.Expr | None) -> None:
-        counts = self._held.of(value).is_char or self._held.is_varchar(value)
+        counts = self._origins.of(value).is_char or self._origins.is_varchar(value)
         blank = isinstance(value, exp.Literal) and value.is_string and value.name.endswith(" ")
         if value is not None and (counts or blank):
             self._strip(node, value)
@@ -747,7 +764,7 @@ class _ComparisonCheck:
     def _strip_leaf(self, node: exp.Expr, value: exp.Column | exp.Literal) -> None:
         place = self._place(value)
         if place is None:
-            name, meaning = _char_of(self._held.of(value).kinds)
+            name, meaning = _char_of(self._origins.of(value).kinds)
             raise self._refusal(
                 node, name, meaning, "blanks at its end do not count", advice="rtrim({})"
             )
@@ -770,12 +787,12 @@ class _ComparisonCheck:
             return None
         start, end = last["start"], last["end"] + 1
         if self._text[start:end].strip('`"').lower().replace("``", "`") != value.name.lower():
-            return None  # it was brought here from elsewhere
+            return None  # sqlglot has copied it from elsewhere
         before = re.search(r"(?:(?:`(?:[^`]|``)*`|\w+)\s*\.\s*)*$", self._text[:start])
         return (before.start() if before else start), end
 
     def _check_names(self, edits: Sequence[Edit]) -> None:
-        """Refuse a result column without an own name, whose derived name would change."""
+        """Refuse an unnamed result column whose derived name would change."""
         query = sqlglot.parse_one(self._text, dialect=SparkSql)
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.left if isinstance(query, exp.SetOperation) else query.this
@@ -796,12 +813,12 @@ def _is_text_type(kind: exp.DataType) -> bool:
 
 
 def _has_text(node: exp.Expr) -> bool:
-    """Tell whether a constant text stands in a comparison."""
+    """Tell whether an expression has a constant text."""
     return any(isinstance(part, exp.Literal) and part.is_string for part in node.iter_expressions())
 
 
 def _of_one_type(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values that PostgreSQL takes to one type in an expression, without comparing."""
+    """Return the values of an expression that PostgreSQL converts to one type."""
     values: list[exp.Expr | None]
     match node:
         case exp.Nvl2():
@@ -816,14 +833,14 @@ def _of_one_type(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _element(column: exp.Column) -> exp.Expr:
-    """Return the element that is taken out of a list, or the list itself."""
-    around = column.parent
-    by_name = isinstance(around, exp.Anonymous) and around.name.lower() in _ELEMENT_OF
-    return around if around is not None and (by_name or isinstance(around, exp.Bracket)) else column
+    """Return the expression that takes an element out of a list, or else the column itself."""
+    outer = column.parent
+    by_name = isinstance(outer, exp.Anonymous) and outer.name.lower() in _ELEMENT_OF
+    return outer if outer is not None and (by_name or isinstance(outer, exp.Bracket)) else column
 
 
 def _stripped(text: str) -> str:
-    """Return a value without the blanks at its end, and them alone: DuckDB's rtrim takes more."""
+    """Return the SQL that removes blanks alone at the end: DuckDB's rtrim removes more."""
     return f"trim(TRAILING ' ' FROM {text})"
 
 
@@ -835,6 +852,7 @@ def _char_of(kinds: Iterable[tuple[str, Meaning]]) -> tuple[str, Meaning]:
 
 
 def _leaf(query: exp.Expr) -> exp.Query:
+    """Return the first query of a set operation, without brackets."""
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.left if isinstance(query, exp.SetOperation) else query.this
     assert isinstance(query, exp.Query)  # noqa: S101 - of a parsed query
@@ -842,7 +860,7 @@ def _leaf(query: exp.Expr) -> exp.Query:
 
 
 def _grouping(node: exp.Group) -> Iterator[exp.Expr]:
-    """Yield the values that a query groups by, in grouping sets too."""
+    """Yield the values that a query groups by, also in grouping sets."""
     sets = [grouping_set for name in _SETS for grouping_set in node.args.get(name) or ()]
     for part in (*node.expressions, *sets):
         if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):

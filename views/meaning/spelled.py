@@ -1,7 +1,7 @@
-"""Texts of a query that Spark reads otherwise than PostgreSQL: quotes and names of functions. Pure.
+"""Refuses SQL that Spark and PostgreSQL read differently: quotes, functions, rows, aliases. Pure.
 
-Their meaning is decided by how they are written, which a parsed query has no trace of: so the
-tokens are looked at. Each is refused with what says the same to both.
+Quotes and names of functions are checked in the tokens, because a parsed query no longer has them.
+Each refusal says what to write for the same result in both.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from changelog.contract.base.errors import ViewError
 from views.base.spark_sql import SparkSql, shown
 
 _TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
+"""Functions whose second argument is removed from the first in PostgreSQL, and where."""
 _PATTERNS = ("to_char", "to_varchar")
+"""Functions with a pattern whose letters mean different things in the two."""
 
 
 def check_spelled(text: str, columns: Collection[str]) -> None:
-    """Check that a query has nothing that the two languages read as two things.
+    """Refuse quotes and calls that the two languages read differently.
 
     `columns`: names of the columns of the tables that it reads.
 
-    Raises ViewError: it has; the hint is what to write.
+    Raises ViewError: the query has one; the hint is what to write.
     """
     tokens = sqlglot.tokenize(text, read=SparkSql)
     names = {name.lower() for name in columns} | {
@@ -39,15 +41,15 @@ def check_spelled(text: str, columns: Collection[str]) -> None:
 
 
 def _check_quotes(text: str, token: Token, before: Token | None, names: Collection[str]) -> None:
-    """Refuse a text in double quotes that bears the name of a column: PostgreSQL takes it for one.
+    """Refuse a text in double quotes that is a column's name: PostgreSQL reads it as the column.
 
-    Behind AS it is a name in both.
+    After AS it is a name in both.
     """
     is_text = token.token_type is TokenType.STRING and text[token.start] == '"'
     is_name = before is not None and before.token_type is TokenType.ALIAS
     if is_text and not is_name and token.text.lower() in names:
         raise ViewError(
-            f'"{token.text}" in double quotes is a text to Spark, and a column to PostgreSQL',
+            f'"{token.text}" in double quotes is a text in Spark, and a column in PostgreSQL',
             hint=f"write `{token.text}` for the column, or '{token.text}' for the text",
         )
 
@@ -58,20 +60,20 @@ def _check_call(name: Token, arguments: Sequence[str]) -> None:
     if called in _TRIMS and len(arguments) == 2:  # noqa: PLR2004 - a text and its letters
         value, letters = arguments
         raise ViewError(
-            f"{shown}: Spark takes the letters off that come first, PostgreSQL those that come "
-            "second",
+            f"{shown}: Spark removes the letters of the first argument, PostgreSQL those of "
+            "the second",
             hint=f"write trim({_TRIMS[called]} {letters} FROM {value})",
         )
     if called == "log" and len(arguments) == 1:
         value = arguments[0]
         raise ViewError(
-            f"{shown} is the natural logarithm to Spark, and that to base 10 to PostgreSQL",
+            f"{shown} is the natural logarithm in Spark, and the one to base 10 in PostgreSQL",
             hint=f"write ln({value}), or ln({value}) / ln(10)",
         )
     if called in _PATTERNS:
         value = arguments[0] if arguments else "…"
         raise ViewError(
-            f"{shown}: the letters of its pattern mean one thing to Spark and another to "
+            f"{shown}: the letters of its pattern mean one thing in Spark and another in "
             "PostgreSQL",
             hint=f"write date_format({value}, 'yyyy-MM-dd HH:mm:ss') for a date or time (MM is the "
             f"month, mm the minute), or cast({value} AS string) for a number",
@@ -97,16 +99,16 @@ def _arguments(text: str, tokens: Sequence[Token]) -> Iterator[str]:
             return
 
 
-# PostgreSQL compares rows field by field, and one null field leaves open what the others do not
-# decide (9.25.5, Row-wise Comparison). To Spark a row is one value, whose null fields are equal
-# to each other and to nothing else. `IN (SELECT ...)` compares field by field in both.
+# PostgreSQL compares rows field by field: with a null field the result is null, unless the other
+# fields decide it (9.25.5, Row-wise Comparison). In Spark a row is one value, whose null fields are
+# equal to each other and to nothing else. `IN (SELECT ...)` compares field by field in both.
 _ORDERS = (exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def check_rows(query: exp.Expr) -> None:
-    """Check that a query compares no rows.
+    """Refuse comparisons of rows.
 
-    Raises ViewError: it does; the hint has the comparison of their fields.
+    Raises ViewError: there is one; the hint has the comparison of the fields.
     """
     for node in query.walk():
         match node:
@@ -150,8 +152,7 @@ def _fields(one: exp.Expr, other: exp.Expr, sign: str, word: str) -> str:
 
 def _refusal(node: exp.Expr, hint: str) -> ViewError:
     return ViewError(
-        f"{shown(node)}: where a field is null, Spark has false or true for what PostgreSQL "
-        "leaves open",
+        f"{shown(node)}: where a field is null, Spark has false or true where PostgreSQL has null",
         hint=hint,
     )
 
@@ -160,10 +161,10 @@ _CLAUSES = ("where", "from_", "joins")
 
 
 def check_aliases(query: exp.Expr, tables: Mapping[str, Collection[str]]) -> None:
-    """Refuse names that sqlglot finds, and Spark's analyser does not.
+    """Refuse aliases that sqlglot resolves, and Spark's analyser does not.
 
-    `query`: with qualified columns; the names that it gives itself are not put in. `tables`: the
-    columns of each captured table.
+    `query`: with qualified columns, and without its own aliases expanded. `tables`: the columns of
+    each captured table.
     """
     for select in query.find_all(exp.Select):
         names = {item.alias.lower() for item in select.selects if isinstance(item, exp.Alias)}

@@ -1,15 +1,15 @@
-"""Equality and order of each captured type, and whether its carried form has them. Pure.
+"""Whether the form that carries each captured type keeps its equality and its order. Pure.
 
-Types without a form of their own travel as PostgreSQL's text. Equality or order of that text is
-that of the type for some of them alone: `'1 mon'` and `'30 days'` are one interval and two texts.
-The table below says it for every type that capture knows; what is not in it has neither.
+Types without an Avro form of their own are carried as PostgreSQL's text, which compares as the type
+does only for some of them: `'1 mon'` and `'30 days'` are one interval and two texts. The table has
+every type that capture knows; other types keep neither.
 
 | meaning | types |
 |---|---|
 | as carried | numbers, dates, timestamps, booleans, bytea, text and varchar under a collation that orders by code points, uuid, time, bit, varbit, macaddr |
-| equality alone | enums, text under other collations that are deterministic, timetz, inet, cidr, `"char"`, pg_lsn, xid, tid, ranges of integers, dates and timestamps, tsvector, ltree, hstore, arrays of what has equality |
+| equality alone | enums, text under other collations that are deterministic, timetz, inet, cidr, `"char"`, pg_lsn, xid, tid, ranges of integers, dates and timestamps, tsvector, ltree, hstore, arrays whose elements have equality |
 | without the blanks at the end | char(n) |
-| neither | numeric beyond decimal(38), interval, money, citext, json, jsonb, xml, geometry, other ranges, composite types, what is not known, text under a collation that is not deterministic |
+| neither | numeric beyond decimal(38), interval, money, citext, json, jsonb, xml, geometry, other ranges, composite types, unknown types, text under a collation that is not deterministic |
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -33,36 +33,38 @@ _ALIASES = {
     "varbit": "bit varying",
     "decimal": "numeric",
 }
+"""Other names of types, to the names in the tables below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Which of PostgreSQL's comparisons the carried form of a type keeps."""
+    """The comparisons of a type in PostgreSQL that its carried form keeps."""
 
     base: str  # name of the type, without its modifier
     equal: bool = False  # whether equal values, and they alone, have equal forms
     ordered: bool = False  # whether the forms sort as the values do
-    # whether a function of texts may have it: PostgreSQL's answer is its text's
+    # whether functions of texts accept it, with the same result as for its text
     functions: bool = False
     length: int | None = None  # of a char(n); 0 for one that is not padded, None for other types
-    advice: str = ""  # what to write where a comparison has another meaning
+    advice: str = ""  # what to write where a comparison would differ
     is_list: bool = False  # whether it is an array
-    # of an array, what comparisons of an element mean; None when its form has all of it
+    # of an array, the meaning of its elements; None if they compare as their carried form
     element: Meaning | None = None
     is_composite: bool = False  # whether it is a composite type
 
     @property
     def is_plain_list(self) -> bool:
-        """Tell whether it is an array whose elements compare as what carries them."""
+        """Tell whether it is an array whose elements compare as their carried form."""
         return self.is_list and (self.element is None or self.element.is_plain_list)
 
     @property
     def is_char(self) -> bool:
-        """Tell whether blanks at the end do not count."""
+        """Tell whether comparisons ignore trailing blanks."""
         return self.length is not None
 
 
 _BOTH = frozenset({"time without time zone", "bit", "bit varying", "macaddr", "macaddr8", "uuid"})
+"""Types whose text has their equality and their order."""
 _EQUAL = frozenset(
     {
         *("time with time zone", "inet", "cidr", '"char"', "pg_lsn", "xid", "xid8", "cid", "tid"),
@@ -71,11 +73,12 @@ _EQUAL = frozenset(
         *("tsvector", "ltree", "hstore", "int2vector", "oidvector"),
     }
 )
+"""Types whose text has only their equality."""
 _OF_TEXT = frozenset({"text", "character varying", "name", "string"})
 _DOCUMENTS = frozenset({"json", "jsonb", "xml"})
 _RANGES = frozenset(name for name in _EQUAL if name.endswith("range"))
 _OWN_FUNCTIONS = _RANGES | {"tsvector", "ltree", "hstore"}
-"""Types whose own functions in PostgreSQL bear names of functions of texts."""
+"""Types with functions of their own in PostgreSQL that have names of functions of texts."""
 _NUMERIC = (
     "cast({} AS decimal(38, 10)) with the digits that its values need, 38 at most, or "
     "cast({} AS double) for the first 15 of them"
@@ -86,11 +89,12 @@ _ADVICE = {
     "numeric": _NUMERIC,
     "inet": "concat({}), which compares its text",
     "money": "a numeric(19,2) column in the table",
-    "citext": "lower(cast({} AS string)), beside a constant in small letters",
+    "citext": "lower(cast({} AS string)), and the constant in lower case",
     "interval": "a column in the table that holds it as a number of seconds",
     "jsonb": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
     "json": "get_json_object({}, '$.…'), or cast({} AS string) for its text",
 }
+"""What to write instead of a comparison of a type; `{}` is the column."""
 IN_THE_TABLE = "it as a column of the table in PostgreSQL"
 _BYTES_ADVICE = "X'00ff' for a constant"
 _TEXT_ADVICE = "cast({} AS string), which compares its text"
@@ -104,7 +108,7 @@ def base_of(name: str) -> str:
 
 
 def meaning_of(kind: ColumnType) -> Meaning | None:  # noqa: PLR0911 - one for each sort
-    """Return the meaning of a type's comparisons, or None if its carried form compares alike."""
+    """Return the meaning of a type's comparisons, or None if its carried form compares the same."""
     base = base_of(kind.name)
     if kind.kind is Kind.ARRAY:
         return _of_array(base, kind)
@@ -147,17 +151,17 @@ def _of_numeric(name: str) -> str:
     precision, scale = int(size[1]), int(size[2])
     if scale > _MOST_DIGITS:
         return (
-            f"cast({{}} AS double) for its first 15 digits: no decimal of the engines has {scale} "
-            f"behind the point, they end at {_MOST_DIGITS}"
+            f"cast({{}} AS double) for its first 15 digits: decimals of the engines have at most "
+            f"{_MOST_DIGITS} digits after the point, not {scale}"
         )
-    whole = max(precision - scale, 0)
-    behind = max(scale, 0)
-    if whole + behind <= _MOST_DIGITS:
-        return f"cast({{}} AS decimal({whole + behind}, {behind}))"
+    integer_digits = max(precision - scale, 0)
+    fraction_digits = max(scale, 0)
+    if integer_digits + fraction_digits <= _MOST_DIGITS:
+        return f"cast({{}} AS decimal({integer_digits + fraction_digits}, {fraction_digits}))"
     return (
-        f"cast({{}} AS decimal({_MOST_DIGITS}, {behind})), which fails at values of more than "
-        f"{_MOST_DIGITS - behind} digits before the point, or cast({{}} AS double) for the first "
-        "15 digits"
+        f"cast({{}} AS decimal({_MOST_DIGITS}, {fraction_digits})), which fails at values of more "
+        f"than {_MOST_DIGITS - fraction_digits} digits before the point, or cast({{}} AS double) "
+        "for the first 15 digits"
     )
 
 
@@ -178,7 +182,7 @@ def _of_array(base: str, kind: ColumnType) -> Meaning:
 
 
 def list_of(meaning: Meaning) -> Meaning:
-    """Return the meaning of a list of values of a type, which `collect_list` makes."""
+    """Return the meaning of a list of values of a type, as `collect_list` returns it."""
     return replace(meaning, ordered=False, is_list=True, element=meaning)
 
 
@@ -188,10 +192,11 @@ _JOINED = frozenset(
         *("ltree", "int2vector", "oidvector"),
     }
 )
+"""Types with a `||` of their own in PostgreSQL."""
 
 
 def is_joined(meaning: Meaning) -> bool:
-    """Tell whether `||` puts two values of the type together, and not their texts."""
+    """Tell whether `||` joins two values of the type, and not their texts."""
     return meaning.base in _JOINED or meaning.is_list
 
 
@@ -200,12 +205,12 @@ def is_text(meaning: Meaning) -> bool:
     return meaning.base in _OF_TEXT
 
 
-def written(meaning: Meaning, text: str) -> str | None:
-    """Return a constant as the values of a type are carried, or None if that is not known."""
+def carried_form(meaning: Meaning, text: str) -> str | None:
+    """Return a constant in the carried form of a type, or None if that is not known."""
     if is_text(meaning) or meaning.is_char:
         return text
     if meaning.base == "bytea" or meaning.is_list:
-        return None  # of these a text is something else in Spark
+        return None  # in Spark their constants are no texts
     form = _FORMS.get(meaning.base)
     if form is None:
         return text if meaning.equal and meaning.base not in _BOTH | _EQUAL else None
@@ -220,7 +225,7 @@ def written(meaning: Meaning, text: str) -> str | None:
 def constant_advice(meaning: Meaning) -> str:
     """Return the advice for a constant whose carried form is not known.
 
-    Not the value's text: beside a constant of another form that compares otherwise.
+    A cast to text is not advised: a constant in another form would be unequal as a text.
     """
     if (example := _EXAMPLES.get(meaning.base)) is not None:
         return f"the constant as {example}"
@@ -228,7 +233,7 @@ def constant_advice(meaning: Meaning) -> str:
 
 
 def is_advised_as_text(meaning: Meaning) -> bool:
-    """Tell whether the advice for a comparison is a cast to text, of a type that is no text."""
+    """Tell whether the advice for a type that is no text is a comparison of its text."""
     return not is_text(meaning) and meaning.advice in {_TEXT_ADVICE, _ADVICE["inet"]}
 
 
@@ -251,19 +256,19 @@ def _time(text: str, *, zoned: bool = False) -> str:
     if parts is None or zoned is not bool(parts[5]):
         raise ValueError(text)
     hour, minute, second = (int(part or 0) for part in parts.group(1, 2, 3))
-    behind = (parts[4] or "").rstrip("0")
-    last = hour == _LAST_HOUR and (minute or second or behind)
+    fraction = (parts[4] or "").rstrip("0")
+    last = hour == _LAST_HOUR and (minute or second or fraction)
     if hour > _LAST_HOUR or minute >= _SIXTY or second >= _SIXTY or last:
         raise ValueError(text)
     zone = (parts[5] or "").removesuffix(":00")
     if zone and (int(zone[1:3]) > _WIDEST_ZONE or int(zone[4:] or 0) >= _SIXTY):
         raise ValueError(text)
     zone = "+00" if zone == "-00" else zone
-    return f"{hour:02}:{minute:02}:{second:02}{behind and '.' + behind}{zone}"
+    return f"{hour:02}:{minute:02}:{second:02}{fraction and '.' + fraction}{zone}"
 
 
 def _range(text: str, step: Callable[[str, int], int | date]) -> str:
-    """Return a range of whole steps with its first value inside and its last one outside."""
+    """Return a range of discrete values in PostgreSQL's canonical form, `[lower,upper)`."""
     if text == "empty":
         return text
     parts = _RANGE.fullmatch(text)
@@ -272,7 +277,7 @@ def _range(text: str, step: Callable[[str, int], int | date]) -> str:
     lower = step(parts[2], int(parts[1] == "(")) if parts[2] else None
     upper = step(parts[3], int(parts[4] == "]")) if parts[3] else None
     if lower is not None and upper is not None and not lower < upper:  # type: ignore[operator]
-        raise ValueError(text)  # it has no value, or is none
+        raise ValueError(text)  # empty, or invalid
     start = "(" if lower is None else f"[{lower}"
     return f"{start},{'' if upper is None else upper})"
 
@@ -311,6 +316,7 @@ _FORMS: dict[str, str | Callable[[str], str]] = {
     **dict.fromkeys(("xid", "xid8", "cid"), r"0|[1-9]\d*"),
     '"char"': "[!-~]?",
 }
+"""By type, a pattern of constants in carried form, or the function that converts a constant."""
 _EXAMPLES = {
     "uuid": "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
     "inet": "'10.0.0.1'",
@@ -326,4 +332,4 @@ _EXAMPLES = {
     **dict.fromkeys(("int4range", "int8range"), "'[1,5)'"),
     "daterange": "'[2024-01-01,2024-02-01)'",
 }
-"""How PostgreSQL writes a value of each type whose constants are known here."""
+"""A constant of each type in `_FORMS`, for advice."""

@@ -1,4 +1,4 @@
-"""A view whose query means in the engines what it means in PostgreSQL."""
+"""Rewrites a view so that the engines compute what its query means in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
-from views.meaning.query import meant
+from views.meaning.query import query_as_meant
 from views.postgres.view import in_spark
 from views.project.spec import SqlSource, ViewSpec
 from views.project.sql import sql_source
@@ -19,9 +19,9 @@ def as_meant(
     columns: Mapping[TableName, Mapping[str, ColumnType]],
     keys: Mapping[TableName, tuple[str, ...]],
 ) -> ViewSpec:
-    """Return a view as the engines have to compute it; itself where nothing has to be changed.
+    """Return a view as the engines must compute it; the same view if nothing changes.
 
-    A view in Python is given frames, and compares by itself.
+    A view in Python is never changed.
 
     `columns`: names and types of the columns of the captured tables.
     """
@@ -33,7 +33,7 @@ def as_meant(
             whole = sql_source(spec.path, in_spark(source.sql, columns, keys))
         else:
             whole = source if not source.inlined else sql_source(spec.path, source.inlined)
-        text = meant(
+        text = query_as_meant(
             whole,
             {(table.schema, table.table): own for table, own in columns.items()},
             spec.key,

@@ -306,7 +306,7 @@ def of_all(sql):
         ("SELECT x.id FROM x JOIN y ON x.t = y.ts", '"ts" is timestamp', "AS timestamp_ntz)"),
         ("SELECT x.id FROM x JOIN (SELECT id, t AS n FROM y) z USING (n)", '"n"', "AS string)"),
         ("SELECT id FROM x WHERE t IN (SELECT f FROM y)", "which PostgreSQL does not compare", ""),
-        ("SELECT id, coalesce(t, n) AS v FROM x", "does not take to one type", "cast(t AS int)"),
+        ("SELECT id, coalesce(t, n) AS v FROM x", "does not convert to one type", "cast(t AS int)"),
         ("SELECT id, CASE WHEN f THEN t ELSE 0 END AS v FROM x", "to one type", "write '0'"),
         ("SELECT id, CASE n WHEN t THEN 1 END AS v FROM x", "does not compare", ""),
         ("SELECT id, if(f, dt, t) AS v FROM x", "to one type", ""),
@@ -349,7 +349,7 @@ def test_a_constant_text_takes_the_type_of_what_stands_beside_it(where):
         ("numeric(50,10)", "cast(v AS decimal(38, 10)), which fails at values of more than 28"),
         ("numeric(3,-2)", "cast(v AS decimal(5, 0))"),
         ("numeric(2,5)", "cast(v AS decimal(5, 5))"),
-        ("numeric(60,45)", "cast(v AS double) for its first 15 digits: no decimal"),
+        ("numeric(60,45)", "cast(v AS double) for its first 15 digits: decimals of the engines"),
         ("numeric", "cast(v AS decimal(38, 10)) with the digits that its values need, 38 at most"),
     ],
 )
@@ -483,7 +483,7 @@ def test_a_char_among_texts_is_compared_with_each_as_postgresql_does(value, want
     ],
 )
 def test_where_its_blanks_count_beside_some_of_them_it_is_refused(value):
-    with pytest.raises(ViewError, match=r"blanks|takes the texts"):
+    with pytest.raises(ViewError, match=r"blanks|converts the texts"):
         meant(f"SELECT id, {value} AS v FROM x")
 
 
@@ -564,7 +564,7 @@ def test_beside_a_constant_of_no_known_form_its_text_is_not_proposed(column, con
         ("tr = concat('empty', '')", "it as a column of the table"),
         ("ti = concat(t, ':00')", "cast(ti AS string), which compares its text"),
         ("tt < tt", "cast(tt AS string), which compares its text"),
-        ("ci = 'A'", "lower(cast(ci AS string)), beside a constant in small letters"),
+        ("ci = 'A'", "lower(cast(ci AS string)), and the constant in lower case"),
     ],
 )
 def test_a_text_is_proposed_beside_no_constant(condition, advice):

@@ -85,7 +85,7 @@ def test_what_is_compared_is_accepted_of_captured_columns():
 
 @pytest.mark.parametrize("line", OF_WHOLE_LISTS)
 def test_but_not_the_order_of_whole_lists(line):
-    with pytest.raises(ViewError, match="has not the order of its values"):
+    with pytest.raises(ViewError, match="does not sort as its values do"):
         plan(query_of(line), CAPTURED)
 
 
