@@ -157,6 +157,15 @@ def test_captured_columns_are_told_from_computed_ones(database: duckdb.DuckDBPyC
     assert len(database.execute("FROM out").fetchall()) == 2
 
 
+def computed(
+    database: duckdb.DuckDBPyConnection, sql: str, columns: list[tuple[str, Type]]
+) -> list[Any]:
+    """Return the rows of a query; errors about values arise only when a view is read."""
+    evaluate(database, "out", sql, TABLES, columns)
+    with computing():
+        return database.execute("FROM out").fetchall()
+
+
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
@@ -207,9 +216,7 @@ def test_sql_that_is_not_known_to_mean_the_same_is_refused(
 ) -> None:
     named = sql.replace(" FROM", " AS x FROM", 1) if " AS " not in sql else sql
     with pytest.raises(UnverifiableError, match="cannot verify this SQL") as caught:
-        evaluate(database, "out", named, TABLES, [("x", parse_type("int"))])
-        with computing():  # errors about values arise when a view is read
-            database.execute("FROM out").fetchall()
+        computed(database, named, [("x", parse_type("int"))])
     assert why in str(caught.value)
 
 
