@@ -1,5 +1,5 @@
-"""PostgreSQL's SQL as the language of a view: each part of it in Spark's SQL, or refused. Pure.
+"""Translates views in PostgreSQL's SQL to Spark's, or refuses them. Pure.
 
-A text under the header `dialect: postgres` and the types of its tables' columns come in; a text of
-Spark's SQL that means the same goes out, or a refusal by name and place.
+It is given a query under the header `dialect: postgres` and the types of its tables' columns. It
+returns a query of Spark's with the same result, or names the part that has no known equal.
 """

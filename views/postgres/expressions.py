@@ -1,4 +1,4 @@
-"""Expressions of PostgreSQL's SQL to Spark's, each with its type. Pure."""
+"""Translates expressions to Spark's SQL, each with its type. Pure."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ from views.postgres.values import (
     Value,
     as_text,
     condition,
+    implicit_cast,
     numeric_of,
     quotient,
     refusal,
     rounded,
-    taken,
 )
 
 if TYPE_CHECKING:
-    from views.postgres.queries import Reader
+    from views.postgres.queries import QueryTranslator
     from views.postgres.scopes import Scope
 
 _SIGNS: dict[type[exp.Expr], str] = {
@@ -113,39 +113,42 @@ _SECONDS = ("hour", "minute", "second")
 _SPELLED = {"mon": "month", "hr": "hour", "min": "minute", "sec": "second"}
 _PARENTHESES = "put parentheses round the part that is meant to be computed first"
 Special = Callable[[exp.Expr, list[exp.Expr]], Value]
-"""Reads the call of a function."""
+"""Translates a function's call with these arguments."""
 _LEAST_WHOLE = 10
-"""Digits before the decimal point that a numeric keeps at least where it is narrowed."""
+"""Fewest digits before the decimal point of a numeric that is narrowed."""
 _STEPS = (exp.JSONExtractScalar, exp.JSONExtract, exp.JSONBExtractScalar, exp.JSONBExtract)
 _SURROGATES = 0xD800, 0xDFFF
 _LIST = re.compile(
     r"\{((?:[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*,)*[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*)\}"
 )
-"""A list of plain elements as PostgreSQL writes it: without quotes, none of them empty."""
+"""A list of plain elements in PostgreSQL's notation: without quotes, none of them empty."""
 _KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""A name that needs no quotes in a path of JSON."""
 
 
 class Expressions:
-    """Reads the expressions of one SELECT."""
+    """Translates the expressions of one SELECT."""
 
-    def __init__(self, scope: Scope, reader: Reader, windows: Sequence[exp.Expr] = ()) -> None:
-        """Read expressions with the names of a scope; `windows` is its WINDOW clause."""
+    def __init__(
+        self, scope: Scope, reader: QueryTranslator, windows: Sequence[exp.Expr] = ()
+    ) -> None:
+        """Translate expressions with the names of a scope; `windows` is its WINDOW clause."""
         self.scope = scope
         self._reader = reader
         self._windows = windows
         self._aggregate = False
         self.within: list[str] = []
-        """Values by which each row of the query around has rows of its own: all windows keep to
+        """SQL of the values that tell the outer query's rows apart; windows are partitioned by
         them."""
         self.plain_columns: list[exp.Column] = []
 
     # Values
 
     def value(self, node: exp.Expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one for each form
-        """Return a value.
+        """Translate an expression.
 
         Raises:
-            ViewError: a part of it is not known to have an equal in Spark's SQL.
+            ViewError: a part of it has no known equal in Spark's SQL.
         """
         match node:
             case exp.Paren():
@@ -223,7 +226,7 @@ class Expressions:
                 raise refusal(node, "it is not known here", INSTEAD.get(name, ""))
 
     def condition(self, node: exp.Expr) -> str:
-        """Return the text of a condition."""
+        """Translate a condition."""
         return condition(node, self.value(node))
 
     def _number(self, node: exp.Expr, digits: str) -> Value:
@@ -235,8 +238,8 @@ class Expressions:
         if built is None:
             raise refusal(node, f"a number of more than {MOST_DIGITS} digits")
         whole = built[1].scale == 0
-        made_text = f"cast({built[0]} AS {in_spark(built[1])})" if whole else built[0]
-        return Value(made_text, built[1], built[0])
+        number = f"cast({built[0]} AS {in_spark(built[1])})" if whole else built[0]
+        return Value(number, built[1], built[0])
 
     def _negative(self, node: exp.Neg) -> Value:
         self._bound(node, node.this)
@@ -253,15 +256,15 @@ class Expressions:
         return Value(f"(NOT {self.condition(node.this)})", BOOL)
 
     def _bound(self, node: exp.Expr, *sides: exp.Expr) -> None:
-        """Refuse operators side by side that the parser may bind otherwise than PostgreSQL."""
+        """Refuse adjacent operators that the parser may group differently from PostgreSQL."""
         for side in sides:
             compared = type(node) in _SIGNS or isinstance(node, exp.Between | exp.In | exp.Is)
             if (compared and isinstance(side, _COMPARISONS)) or (
                 isinstance(side, exp.Pow) and isinstance(node, exp.Neg | exp.Pow)
             ):
-                raise refusal(node, "it is not plain what is computed first", _PARENTHESES)
+                raise refusal(node, "it is not clear what is computed first", _PARENTHESES)
             if isinstance(node, exp.Pow) and isinstance(side, exp.Neg):
-                raise refusal(node, "it is not plain what is computed first", _PARENTHESES)
+                raise refusal(node, "it is not clear what is computed first", _PARENTHESES)
 
     # Operators
 
@@ -284,11 +287,11 @@ class Expressions:
             return self._moved(node, self.value(node.right), node.left, sign)
         one, other = self.value(node.left), self.value(node.right)
         if one.kind.name == "unknown" and other.kind.name in (*NUMBERS, *MOMENTS):
-            one = Value(taken(node, one, other.kind), other.kind, one.constant)
+            one = Value(implicit_cast(node, one, other.kind), other.kind, one.constant)
         if other.kind.name == "unknown" and one.kind.name in (*NUMBERS, "date"):
             if one.kind.name == "date" and sign != "-":
-                raise refusal(node, "it is not plain whether it is a number", "write it as one")
-            other = Value(taken(node, other, one.kind), one.kind)
+                raise refusal(node, "it is not clear whether it is a number", "write it as one")
+            other = Value(implicit_cast(node, other, one.kind), one.kind)
         names = {one.kind.name, other.kind.name}
         dated = tuple("int4" if n == "int2" else n for n in (one.kind.name, other.kind.name))
         if (sign, *dated) in OPERATORS:
@@ -307,8 +310,8 @@ class Expressions:
         if sign == "%":
             raise refusal(node, "PostgreSQL has no % of floats")
         kind = FLOAT4 if {one.kind.name, other.kind.name} == {"float4"} else FLOAT8
-        built = f"({taken(node, one, kind)} {sign} {taken(node, other, kind)})"
-        # Spark divides reals as doubles, which rounds to the same real.
+        built = f"({implicit_cast(node, one, kind)} {sign} {implicit_cast(node, other, kind)})"
+        # Spark divides reals as doubles; the result rounds to the same real.
         return Value(f"cast({built} AS float)" if sign == "/" and kind is FLOAT4 else built, kind)
 
     def _of_integers(self, one: Value, other: Value, sign: str) -> Value:
@@ -328,7 +331,7 @@ class Expressions:
             kind = _result(sign, numeric_of(one), numeric_of(other))
         if kind is None:
             raise refusal(
-                node, f"no numeric of Spark's has all its digits: {MOST_DIGITS} are the most",
+                node, f"Spark's numerics have at most {MOST_DIGITS} digits, and this may have more",
                 "cast the sides to fewer: …::numeric(18, 4)",
             )  # fmt: skip
         return Value(
@@ -346,7 +349,7 @@ class Expressions:
         return Value(self.compared(node, self.value(one), self.value(other), sign), BOOL)
 
     def compared(self, node: exp.Expr, one: Value, other: Value, sign: str) -> str:
-        """Return the text of a comparison of two values."""
+        """Return the SQL of a comparison of two values."""
         if one.kind.name == other.kind.name == "unknown":
             one = replace(one, kind=TEXT)
         kinds = [one.kind, other.kind]
@@ -355,7 +358,7 @@ class Expressions:
             kind = kinds[1] if kinds[0].name == "unknown" else kinds[0]
             sides = [side if side.kind is kind else None for side in (one, other)]
             texts = [
-                side.text if side is not None else taken(node, raw, kind)
+                side.text if side is not None else implicit_cast(node, raw, kind)
                 for side, raw in zip(sides, (one, other), strict=True)
             ]
             return f"({texts[0]} {sign} {texts[1]})"
@@ -369,12 +372,12 @@ class Expressions:
 
     @staticmethod
     def _comparable(node: exp.Expr, one: Value, other: Value) -> tuple[Value, Value]:
-        """Return two exact numbers as Spark compares them without cutting digits."""
+        """Return two exact numbers in types that Spark compares without cutting digits."""
         if widened([numeric_of(one), numeric_of(other)]) is None:
             one, other = _narrowed("", one, other)
             if widened([numeric_of(one), numeric_of(other)]) is None:
                 hint = "cast them to fewer digits: …::numeric(18, 4)"
-                raise refusal(node, "no numeric of Spark's has the digits of both", hint)
+                raise refusal(node, "Spark's numerics have too few digits for both", hint)
         return one, other
 
     def _rows(self, node: exp.Expr, one: exp.Expr, other: exp.Expr, sign: str) -> Value:
@@ -393,12 +396,12 @@ class Expressions:
         return Value(built, BOOL)
 
     def _quantified(self, node: exp.Binary, sign: str, quantifier: str, inner: exp.Expr) -> Value:
-        """Return a comparison with any, or all, of a list or of the rows of a subquery."""
+        """Translate a comparison with ANY or ALL of a list, or of the rows of a subquery."""
         word = {("=", "ANY"): "IN", ("<>", "ALL"): "NOT IN"}.get((sign, quantifier))
         listed = exp.In(this=node.left)
         if isinstance(inner, exp.Query):
             if word is None:
-                why = "of a subquery only = ANY and <> ALL are known"
+                why = "with a subquery, only = ANY and <> ALL are known"
                 raise refusal(node, why, "compare it with min() or max() of the subquery")
             listed.set("query", inner.copy() if inner.parent is None else inner)
         else:
@@ -406,8 +409,8 @@ class Expressions:
             if not items and isinstance(inner, exp.Column) and word is not None:
                 return self._in_list(node, self.value(inner), word)
             if not items:
-                why = f"{quantifier} is known of a list that is written out, or of a subquery"
-                raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
+                why = f"{quantifier} is known only with a list that is written out, or a subquery"
+                raise refusal(node, why, "use -- dialect: spark for columns of lists")
             if word is None:
                 value = self.value(node.left)
                 tests = [self.compared(node, value, self.value(item), sign) for item in items]
@@ -418,17 +421,19 @@ class Expressions:
         return self._in(listed, word)
 
     def _in_list(self, node: exp.Binary, listed: Value, word: str) -> Value:
-        """Return whether a list of a column has a value."""
+        """Return the test whether a list in a column has a value."""
         element, value = element_of(listed.kind), self.value(node.left)
         if element is None:
-            why = f"what is among {listed.kind} is not known here: known are integers and texts"
-            raise refusal(node, why, "columns of lists are computed with by -- dialect: spark")
-        built = taken(node, value, element)
+            why = f"elements of {listed.kind} are not compared here, only integers and texts"
+            raise refusal(node, why, "use -- dialect: spark for columns of lists")
+        built = implicit_cast(node, value, element)
         if value.kind.name != element.name and element.name in INTEGERS:
             built = f"cast({built} AS {in_spark(element)})"
         if value.kind.name == "bpchar":
-            raise refusal(node, "a char(n) is not looked for in texts here", "cast it: …::text")
-        # An empty list has no value, not even one that is null.
+            raise refusal(
+                node, "a char(n) is not compared with a list of texts here", "cast it: …::text"
+            )
+        # For an empty list the answer is false, even if the value is null.
         has = f"array_contains({listed.text}, {built})"
         is_in = f"CASE WHEN array_size({listed.text}) = 0 THEN false ELSE {has} END"
         return Value(f"(NOT {is_in})" if word == "NOT IN" else is_in, BOOL)
@@ -464,15 +469,16 @@ class Expressions:
             constant = all(other.constant is not None for other in others)
             if value.kind.name != "float8" or not constant:
                 raise refusal(
-                    node, "values of several types stand in IN",
+                    node, "IN has values of several types",
                     f"cast them: …::{next(iter(others_names))}",
                 )  # fmt: skip
-            others = [Value(taken(node, other, FLOAT8), FLOAT8) for other in others]
+            others = [Value(implicit_cast(node, other, FLOAT8), FLOAT8) for other in others]
         for other in others:
             self.compared(node, value, other, "=")
         kind = next((v.kind for v in (value, *others) if v.kind.name != "unknown"), TEXT)
         texts = [
-            taken(node, v, kind) if v.kind.name == "unknown" else v.text for v in (value, *others)
+            implicit_cast(node, v, kind) if v.kind.name == "unknown" else v.text
+            for v in (value, *others)
         ]
         return Value(f"({texts[0]} {word} ({', '.join(texts[1:])}))", BOOL)
 
@@ -481,10 +487,10 @@ class Expressions:
         no = "NOT " if node.args.get("negate") else ""
         if isinstance(node.expression, exp.Null):
             if value.kind.name == "unknown":
-                raise refusal(node, "a constant is asked whether it is null")
+                raise refusal(node, "IS NULL of a constant")
             return Value(f"({value.text} IS {no}NULL)", BOOL)
         if not isinstance(node.expression, exp.Boolean):
-            raise refusal(node, "IS is known of NULL, TRUE, FALSE and UNKNOWN")
+            raise refusal(node, "IS is known only with NULL, TRUE, FALSE and UNKNOWN")
         word = "TRUE" if node.expression.this else "FALSE"
         return Value(f"({condition(node.this, value)} IS {no}{word})", BOOL)
 
@@ -493,14 +499,17 @@ class Expressions:
         self._bound(node, like.this, like.expression)
         value, pattern = self.value(like.this), self.value(like.expression)
         if value.kind.name not in {*TEXTS, "unknown"} or pattern.kind.name != "unknown":
-            why = "LIKE is known of a text and a constant pattern"
+            why = "LIKE is known only for a text and a constant pattern"
             raise refusal(node, why, "write the pattern in quotes")
         if isinstance(node, exp.Escape) or "\\" in (pattern.constant or ""):
-            why = "a pattern in which a sign is escaped"
+            why = "a pattern with an escaped character"
             raise refusal(node, why, "write strpos(…, '%') > 0, or left(…, 3) = 'a_b'")
         word = "ILIKE" if isinstance(like, exp.ILike) else "LIKE"
         word = f"NOT {word}" if like.args.get("negate") else word
-        return Value(f"({taken(node, value, TEXT)} {word} {taken(node, pattern, TEXT)})", BOOL)
+        return Value(
+            f"({implicit_cast(node, value, TEXT)} {word} {implicit_cast(node, pattern, TEXT)})",
+            BOOL,
+        )
 
     def _matched(self, node: exp.Expr, sides: list[exp.Expr], *, any_case: bool) -> Value:
         self._bound(node, *sides)
@@ -508,14 +517,14 @@ class Expressions:
         if value.kind.name not in {*TEXTS, "unknown"}:
             raise refusal(node, f"a regular expression of {value.kind}", "cast it: …::text")
         pattern = self._pattern(node, sides[1], any_case=any_case)
-        return Value(f"({taken(node, value, TEXT)} RLIKE {text(pattern.text)})", BOOL)
+        return Value(f"({implicit_cast(node, value, TEXT)} RLIKE {text(pattern.text)})", BOOL)
 
     def _pattern(self, node: exp.Expr, side: exp.Expr, *, any_case: bool = False) -> Pattern:
         value = self.value(side)
         constant = value.constant if value.kind.name == "unknown" else None
         pattern = None if constant is None else pattern_of(constant, any_case=any_case)
         if pattern is None:
-            raise refusal(node, "a pattern that is not known to mean the same elsewhere", PLAIN)
+            raise refusal(node, "a pattern that other engines may match differently", PLAIN)
         return pattern
 
     def _case(self, node: exp.Case) -> Value:
@@ -535,10 +544,10 @@ class Expressions:
         return Value(f"CASE {' '.join(whens)}{last} END", kind)
 
     def unified(self, node: exp.Expr, values: Sequence[Value]) -> tuple[PgType, list[str]]:
-        """Return the type that PostgreSQL takes several values to, and their texts of that type.
+        """Return the type to which PostgreSQL converts several values, and their SQL in that type.
 
         Raises:
-            ViewError: there is none, or none in Spark that has all their digits.
+            ViewError: there is none, or Spark has none with enough digits.
         """
         kinds = [
             as_numeric(value.kind, value.constant) if value.kind.name in WIDTHS else value.kind
@@ -548,11 +557,11 @@ class Expressions:
         kind = common(kinds if any(k.name == "numeric" for k in exact) else exact)
         if kind is None:
             names = sorted({str(value.kind) for value in values if value.kind.name != "unknown"})
-            why = f"{' and '.join(names)} are not taken to one type here"
+            why = f"{' and '.join(names)} are not converted to one type here"
             raise refusal(node, why, f"cast one of them: …::{names[0]}")
-        return kind, [taken(node, value, kind) for value in values]
+        return kind, [implicit_cast(node, value, kind) for value in values]
 
-    # Casts and moments
+    # Casts, dates and times
 
     def _cast(self, node: exp.Cast) -> Value:
         if isinstance(node, exp.TryCast):
@@ -570,7 +579,7 @@ class Expressions:
         if sizes:
             raise refusal(node, f"a cast to {to.sql('postgres').lower()} is not known")
         if value.kind.name == "unknown" or kind == value.kind:
-            return Value(taken(node, value, kind), kind)
+            return Value(implicit_cast(node, value, kind), kind)
         converted = self._converted(node, value, kind)
         if converted is None:
             hint = {
@@ -584,7 +593,7 @@ class Expressions:
     def _converted(  # noqa: PLR0911 - one for each type
         node: exp.Expr, value: Value, kind: PgType
     ) -> str | None:
-        """Return the text of a cast, or None if PostgreSQL's and Spark's may differ."""
+        """Return the SQL of a cast, or None if PostgreSQL's and Spark's may differ."""
         name, to, spark = value.kind.name, kind.name, in_spark(kind)
         plain = f"cast({value.text} AS {spark})"
         if name in INTEGERS:
@@ -595,7 +604,7 @@ class Expressions:
                 return f"cast({whole} AS {spark})"
             return plain if to in FLOATS else None
         if name in FLOATS:
-            if to in INTEGERS:  # halves to the even number
+            if to in INTEGERS:  # rounds halves to even
                 return f"cast(rint(cast({value.text} AS double)) AS {spark})"
             return plain if to in FLOATS else None
         if name in TEXTS:
@@ -607,17 +616,17 @@ class Expressions:
     def _as_numeric(self, node: exp.Cast, value: Value, sizes: list[int]) -> Value:
         name = value.kind.name
         if name in FLOATS:
-            why = "PostgreSQL takes the first 15 digits of it, Spark all"
+            why = "PostgreSQL keeps its first 15 digits, Spark all of them"
             raise refusal(node, why, "leave the cast out, or have the column as a numeric")
         if name not in {*INTEGERS, *TEXTS, "numeric", "numeric as text", "unknown"}:
             raise refusal(node, f"a cast of {value.kind} to numeric is not known")
         if not sizes:
             if name == "unknown" and not value.is_null and plain_number(value.constant or ""):
                 built = plain_number(value.constant or "")
-                assert built is not None  # noqa: S101 - just asked
-                return Value(taken(node, value, built[1]), built[1])
+                assert built is not None  # noqa: S101 - just checked
+                return Value(implicit_cast(node, value, built[1]), built[1])
             if name in {*TEXTS, "numeric as text", "unknown"}:
-                raise refusal(node, "how many digits it has is not known", "write numeric(18, 4)")
+                raise refusal(node, "its number of digits is not known", "write numeric(18, 4)")
             kind = as_numeric(value.kind)
             cast = f"cast({value.text} AS {in_spark(kind)})"
             return Value(cast if name in INTEGERS else value.text, kind)
@@ -627,7 +636,9 @@ class Expressions:
         if value.divided:
             value = rounded(node, value, scale)
         elif name == "unknown":
-            value = Value(taken(node, value, numeric(precision, scale)), numeric(precision, scale))
+            value = Value(
+                implicit_cast(node, value, numeric(precision, scale)), numeric(precision, scale)
+            )
         kind = numeric(precision, scale)
         return Value(f"cast({value.text} AS {in_spark(kind)})", kind)
 
@@ -652,14 +663,14 @@ class Expressions:
         if value.kind.name not in MOMENTS or sign not in {"+", "-"}:
             raise refusal(node, f"{value.kind} {sign} interval is not known")
         spans = self._spans(interval)
-        # PostgreSQL adds months first, then days, then seconds; a day has no fixed length there.
+        # PostgreSQL adds months first, then days, then seconds; its days have no fixed length.
         months = [span for span in spans if span[1] in _MONTHS]
         if len(months) > 1:
             months = [(sum(number * _MONTHS[unit] for number, unit in months), "month")]
         rest = [span for span in spans if span[1] not in _MONTHS]
         spans = [*months, *sorted(rest, key=lambda span: span[1] in _SECONDS)]
         if value.kind.name == "timestamptz" and any(unit not in _SECONDS for _, unit in spans):
-            why = "days and months depend on the zone of a session"
+            why = "days and months depend on the time zone of a session"
             raise refusal(node, why, "write … AT TIME ZONE 'UTC' + interval '1 month'")
         built = value.text
         if value.kind.name == "date":
@@ -700,7 +711,7 @@ class Expressions:
         while isinstance(inner, _STEPS):
             names = _names_of(inner)
             if not names or not all(map(_KEY.fullmatch, names)):
-                why = "known are ->> of a constant name and #>> of constant names"
+                why = "only ->> with a constant name and #>> with constant names are known"
                 raise refusal(node, why, "write … ->> 'name' or … #>> '{name,other}'")
             path = [*names, *path]
             inner = inner.this.unnest()
@@ -741,10 +752,10 @@ class Expressions:
         return self._called(node, name, arguments, FUNCTIONS)
 
     def _with_default(self, node: exp.Expr, name: str, arguments: Sequence[exp.Expr]) -> Value:
-        """Return the value of another row, or the default where no row is there."""
+        """Translate lag or lead with a default."""
         number = self._constant(arguments[1])
         if number is None or int(number) < 0:
-            raise refusal(node, f"{name} is known of a constant number of rows")
+            raise refusal(node, f"{name} is known only with a constant number of rows")
         values = [self.value(arguments[0]), self.value(arguments[2])]
         kind, texts = self.unified(node, values)
         if kind.name == "numeric":
@@ -763,10 +774,10 @@ class Expressions:
         arguments: Sequence[exp.Expr],
         table: dict[str, tuple[Form, ...]],
     ) -> Value:
-        """Return a call of a function that a table has.
+        """Translate a call by a table of functions.
 
         Raises:
-            ViewError: the table has none of the name and the types.
+            ViewError: the table has no function with this name and these types.
         """
         if name not in table:
             raise refusal(node, f"function {name} is not known here", INSTEAD.get(name, ""))
@@ -780,7 +791,7 @@ class Expressions:
         raise refusal(node, f"{name}({listed}) is not known here", INSTEAD.get(name, ""))
 
     def _fitting(self, node: exp.Expr, form: Form, values: list[Value]) -> list[str] | None:
-        codes = form.takes.split()
+        codes = form.argument_codes.split()
         if codes and codes[-1].endswith("*"):
             codes[-1] = codes[-1][:-1]
             codes += codes[-1:] * (len(values) - len(codes))
@@ -798,7 +809,7 @@ class Expressions:
         window: exp.Window | None,
     ) -> Value:
         if self._aggregate:
-            raise refusal(node, "an aggregate stands in an aggregate")
+            raise refusal(node, "an aggregate is inside an aggregate")
         distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
         if distinct:
             arguments = list(arguments[0].expressions)
@@ -806,13 +817,13 @@ class Expressions:
             raise refusal(node, "an order in an aggregate is not known here")
         self._aggregate = window is None
         try:
-            behind = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
+            suffix = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
             if window is not None:
-                behind += f" OVER {self._over(window)}"
+                suffix += f" OVER {self._over(window)}"
 
             def whole(call: str) -> str:
                 built = call.replace("(", "(DISTINCT ", 1) if distinct else call
-                return built + behind
+                return built + suffix
 
             if name == "count" and [type(part) for part in arguments] == [exp.Star]:
                 return Value(whole("count(*)"), INT8)
@@ -821,7 +832,7 @@ class Expressions:
             value = self._called(node, name, arguments, AGGREGATES)
             built = whole(value.text)
             if name == "sum" and value.kind.precision == MOST_DIGITS:
-                # A digit less, so that the proof knows that a decimal holds it beside another one.
+                # A digit less, so that the proof can compare it with another decimal.
                 kind = replace(value.kind, precision=MOST_DIGITS - 1)
                 return Value(f"cast({built} AS {in_spark(kind)})", kind)
             return replace(value, text=built)
@@ -829,7 +840,7 @@ class Expressions:
             self._aggregate = False
 
     def _texts(self, node: exp.Expr, arguments: list[exp.Expr], where: exp.Expr | None) -> Value:
-        """Return the texts of several rows as one."""
+        """Translate string_agg."""
         bare = [part.this if isinstance(part, exp.Order) else part for part in arguments]
         if any(isinstance(part, exp.Distinct) for part in bare):
             why = "string_agg of distinct texts is not known"
@@ -837,14 +848,14 @@ class Expressions:
         last = arguments[-1] if len(arguments) == 2 else None  # noqa: PLR2004 - text and sign
         between = self.value(last.this) if isinstance(last, exp.Order) else NULL
         if not isinstance(last, exp.Order) or between.kind.name != "unknown" or between.is_null:
-            raise refusal(node, "the order of the texts is open", INSTEAD["string_agg"])
-        behind = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
+            raise refusal(node, "the order of the texts is not determined", INSTEAD["string_agg"])
+        suffix = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
         value = self._inside(node, arguments[0])
         if value.kind.name not in TEXTS:
             raise refusal(node, f"string_agg of {value.kind} is not known", "cast it: …::text")
         order = ", ".join(self.ordered(key) for key in last.expressions)
-        called = f"listagg({taken(node, value, TEXT)}, {between.text})"
-        return Value(f"{called} WITHIN GROUP (ORDER BY {order}){behind}", TEXT)
+        called = f"listagg({implicit_cast(node, value, TEXT)}, {between.text})"
+        return Value(f"{called} WITHIN GROUP (ORDER BY {order}){suffix}", TEXT)
 
     def _percentile(self, node: exp.Expr, call: exp.WithinGroup, where: exp.Expr | None) -> Value:
         order, of = call.expression.expressions, call.this
@@ -858,14 +869,14 @@ class Expressions:
             why = f"percentile_cont of {value.kind} is not known: it may have infinite values"
             raise refusal(node, why, INSTEAD["percentile_cont"])
         share = 1 - Decimal(number) if order[0].args.get("desc") else Decimal(number)
-        behind = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
+        suffix = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
         called = f"percentile(cast({value.text} AS double), cast({share:f} AS double))"
-        return Value(called + behind, FLOAT8)
+        return Value(called + suffix, FLOAT8)
 
     def _inside(self, node: exp.Expr, argument: exp.Expr) -> Value:
-        """Return an argument of an aggregate."""
+        """Translate an argument of an aggregate."""
         if self._aggregate:
-            raise refusal(node, "an aggregate stands in an aggregate")
+            raise refusal(node, "an aggregate is inside an aggregate")
         self._aggregate = True
         try:
             return self.value(argument)
@@ -911,7 +922,7 @@ class Expressions:
             bound, side = node.args.get(name), str(node.args.get(f"{name}_side") or "")
             if isinstance(bound, exp.Expr):
                 if not (isinstance(bound, exp.Literal) and bound.name.isdigit()):
-                    raise refusal(node, "an end of a frame is no constant", "write 1 PRECEDING")
+                    raise refusal(node, "a bound of a frame is not a constant", "write 1 PRECEDING")
                 bound = bound.name
             return f"{bound or 'CURRENT ROW'} {side}".strip()
 
@@ -926,13 +937,13 @@ class Expressions:
         return f"{kind} BETWEEN {end('start')} AND {end('end')}"
 
     def ordered(self, node: exp.Expr, built: str | None = None) -> str:
-        """Return a part of ORDER BY; nulls are where PostgreSQL has them."""
+        """Translate a part of ORDER BY, with nulls where PostgreSQL sorts them."""
         if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
             raise refusal(node, "such an order is not known")
         if built is None:
             value = self.value(node.this)
             built = value.text
-            if value.kind.name == "bpchar":  # the blanks at its end do not count
+            if value.kind.name == "bpchar":  # ordered without its trailing blanks
                 built = f"trim(TRAILING ' ' FROM {built})"
         way = "DESC" if node.args.get("desc") else "ASC"
         return f"{built} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
@@ -942,7 +953,7 @@ class Expressions:
     def _fn_chr(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         number = self._constant(arguments[0]) if len(arguments) == 1 else None
         if number is None or not _is_letter(int(number)):
-            raise refusal(node, "chr is known of a constant number that is a letter's")
+            raise refusal(node, "chr is known only for a constant number of a character")
         return Value(text(chr(int(number))), TEXT)
 
     def _fn_coalesce(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
@@ -968,26 +979,30 @@ class Expressions:
         if kind.name == "unknown":
             kind = TEXT if other.kind.name == "unknown" else other.kind
         elif kind.name in {*INTEGERS, "numeric"} and other.kind.name in {"numeric", *FLOATS}:
-            # PostgreSQL has no operator of the two types, and takes one to the other's.
+            # PostgreSQL has no operator for the two types, and converts the first to the second.
             kind = numeric_of(one) if other.kind.name == "numeric" else FLOAT8
-        return Value(f"CASE WHEN {test} THEN NULL ELSE {taken(node, one, kind)} END", kind)
+        return Value(f"CASE WHEN {test} THEN NULL ELSE {implicit_cast(node, one, kind)} END", kind)
 
     def _fn_regexp_like(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         flags = "".join(part.name for part in arguments[2:])
         if len(arguments) < 2 or flags not in {"", "i"}:  # noqa: PLR2004 - text and pattern
-            raise refusal(node, "known is regexp_like of a text and a pattern, and the flag 'i'")
+            raise refusal(
+                node, "regexp_like is known only with a text, a pattern, and the flag 'i'"
+            )
         return self._matched(node, arguments[:2], any_case=flags == "i")
 
     def _fn_regexp_replace(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         flags = "".join(part.name for part in arguments[3:])
         if len(arguments) < 3 or {*flags} - {*"gi"} or len(arguments) > 4:  # noqa: PLR2004
-            raise refusal(node, "known is regexp_replace(x, pattern, text, 'g')")
+            raise refusal(node, "only regexp_replace(x, pattern, text, 'g') is known")
         value, new = self.value(arguments[0]), self.value(arguments[2])
         pattern = self._pattern(node, arguments[1], any_case="i" in flags)
         if not pattern.is_plain:
-            raise refusal(node, "it is open which part of a text the pattern matches", PLAIN)
+            raise refusal(
+                node, "engines may match different parts of a text with this pattern", PLAIN
+            )
         if "g" not in flags and not pattern.is_once:
-            raise refusal(node, "without the flag 'g' it replaces the first part alone",
+            raise refusal(node, "without the flag 'g' it replaces only the first match",
                           "write 'g', or a pattern that begins with ^ or ends with $")  # fmt: skip
         if (
             value.kind.name not in TEXTS
@@ -995,19 +1010,21 @@ class Expressions:
             or new.is_null
             or ({*"$\\"} & {*(new.constant or "")})
         ):
-            raise refusal(node, "known is a text, and a constant without $ and \\ for its parts")
+            raise refusal(
+                node, "it is known only for a text, with a constant replacement without $ and \\"
+            )
         return Value(f"regexp_replace({value.text}, {text(pattern.text)}, {new.text})", TEXT)
 
     def _fn_round(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         value = self.value(arguments[0])
         if value.kind.name in FLOATS:
             if len(arguments) > 1:
-                why = "PostgreSQL rounds no double precision to a number of places"
+                why = "PostgreSQL does not round double precision to a number of places"
                 raise refusal(node, why, "have the column as a numeric")
-            return Value(f"rint({taken(node, value, FLOAT8)})", FLOAT8)
+            return Value(f"rint({implicit_cast(node, value, FLOAT8)})", FLOAT8)
         places = "0" if len(arguments) == 1 else self._constant(arguments[1])
         if value.kind.name not in {*INTEGERS, "numeric"} or places is None:
-            raise refusal(node, "round is known of a numeric, to a constant number of places")
+            raise refusal(node, "round is known only for a numeric, to a constant number of places")
         if len(arguments) == 1 and value.kind.name in INTEGERS:
             return Value(f"cast({value.text} AS double)", FLOAT8)
         if value.kind.name in INTEGERS:
@@ -1078,14 +1095,14 @@ class Expressions:
             built += PATTERNS[letters] if letters else ("''" if rest[0] == "'" else rest[0])
             rest = rest[len(letters) or 1 :]
         called = f"date_format({value.text}, {text(built)})"
-        # Spark has a sign before years of five digits.
+        # Spark writes a sign before years of five digits.
         return Value(called if "+" in built else f"replace({called}, '+', '')", TEXT)
 
 
 def _quantifier(side: exp.Expr) -> tuple[str, exp.Expr] | None:
     """Return ANY or ALL and its list or subquery, or None for another expression.
 
-    The parser takes some of them for functions.
+    The parser reads some of them as functions.
     """
     if isinstance(side, exp.Any | exp.All):
         return type(side).__name__.upper(), side.this.unnest()
@@ -1096,7 +1113,7 @@ def _quantifier(side: exp.Expr) -> tuple[str, exp.Expr] | None:
 
 
 def _items(node: exp.Expr) -> list[exp.Expr]:
-    """Return the elements of a list that is written out; none where it is not, or is empty."""
+    """Return the elements of a list that is written out; empty for other expressions."""
     if isinstance(node, exp.Cast) and node.to.this is _DType.ARRAY and node.to.expressions:
         (kind,) = node.to.expressions
         return [exp.Cast(this=exp.Paren(this=item), to=kind.copy()) for item in _items(node.this)]
@@ -1114,7 +1131,7 @@ def _items(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _names_of(step: exp.Expr) -> list[str]:
-    """Return the names that a step into JSON goes by; none where it goes by something else."""
+    """Return the constant names in a path of JSON; empty if it has something else."""
     by = step.args["expression"]
     if isinstance(by, exp.JSONPath):
         return [str(key.this) for key in by.expressions[1:]] if len(by.expressions) > 1 else []
@@ -1138,9 +1155,9 @@ def _result(sign: str, one: PgType, other: PgType) -> PgType | None:
 
 
 def _narrowed(sign: str, one: Value, other: Value) -> tuple[Value, Value]:
-    """Return two numerics, the wider one cast to as many digits as a result has place for.
+    """Return two numerics, the wider one cast to the digits that fit into the result.
 
-    A value that does not fit is an error: sums have far more digits by their type than by value.
+    A value that does not fit is an error; types of sums have far more digits than their values.
     """
     sides = [one, other]
     kinds = [numeric_of(side) for side in sides]
@@ -1156,11 +1173,11 @@ def _narrowed(sign: str, one: Value, other: Value) -> tuple[Value, Value]:
 
 
 def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901, PLR0911, PLR0912
-    """Return the text of a value that an argument of a function takes; None if it does not."""
+    """Return the SQL of a value as an argument with this code; None if it does not fit."""
     name, unknown = value.kind.name, value.kind.name == "unknown"
     match code:
         case "any":
-            return value.text if not unknown else taken(node, value, TEXT)
+            return value.text if not unknown else implicit_cast(node, value, TEXT)
         case "int":
             return value.text if name in INTEGERS else None
         case "int4" | "int8":
@@ -1170,10 +1187,10 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             return value.text if name in {*INTEGERS, "numeric"} else None
         case "double":
             if unknown or name in {*INTEGERS, *FLOATS}:
-                return taken(node, value, FLOAT8)
+                return implicit_cast(node, value, FLOAT8)
             return None
         case "text":
-            return taken(node, value, TEXT) if name in {*TEXTS, "unknown"} else None
+            return implicit_cast(node, value, TEXT) if name in {*TEXTS, "unknown"} else None
         case "shown":
             if name == "bpchar":  # with its blanks
                 return value.text
@@ -1192,12 +1209,12 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
                 return None
             return str(1 - int(number))
         case "varying":
-            return taken(node, value, TEXT) if name in {"text", "unknown"} else None
+            return implicit_cast(node, value, TEXT) if name in {"text", "unknown"} else None
         case "sign":
             return value.text if unknown and value.constant else None
         case "letters":
             return value.text if unknown and not value.is_null else None
         case _:
             if unknown:
-                return taken(node, value, PgType(code))
+                return implicit_cast(node, value, PgType(code))
             return value.text if name == code else None

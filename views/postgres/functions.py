@@ -1,18 +1,18 @@
-"""The functions of PostgreSQL that have the same meaning in Spark's SQL, by their arguments. Pure.
+"""Lists PostgreSQL's functions with an equal in Spark's SQL, by the types of their arguments. Pure.
 
-One table: what is not in it is refused by name. An argument's code is what PostgreSQL takes there:
+A function that is not listed is refused by name. The codes of arguments:
 
 | code | values |
 |---|---|
 | a type's name | of that type |
 | `int` | an integer of any width |
 | `num` | an integer or a numeric |
-| `double` | an integer or a float, taken to double precision |
+| `double` | an integer or a float, converted to double precision |
 | `text` | a text, a char(n), a constant |
-| `shown` | a value whose text PostgreSQL has by a cast |
+| `shown` | a value that PostgreSQL converts to its text |
 | `count`, `place` | a constant number from 0, from 1 |
 | `before` | a constant number below 1 |
-| `drop` | a constant number below 0, as the place behind so many letters |
+| `drop` | a constant number below 0, as the place after so many letters |
 | `varying` | a text, no char(n) |
 | `list`, `first` | a column of a list, the number 1 |
 | `letters` | a constant text |
@@ -46,12 +46,12 @@ class Form:
     """One combination of arguments of a function.
 
     Attributes:
-        takes: the codes of its arguments; a last one with `*` stands for any number of them.
-        result: the type of its result, or what makes it of the types of the arguments.
-        text: in Spark's SQL, with `{0}` and so on in the arguments' places; `{*}` is all of them.
+        argument_codes: of its arguments; a last one with `*` stands for any number of them.
+        result: the type of its result, or a function that returns it for the arguments' types.
+        text: its SQL in Spark, where `{0}` is the first argument, and `{*}` all of them.
     """
 
-    takes: str
+    argument_codes: str
     result: Result
     text: str
 
@@ -80,14 +80,14 @@ _OF_DOUBLES = partial(Form, "double", FLOAT8)
 _AS_DOUBLE = "cast({0} AS double)"
 _LENGTH = (Form("text", INT4, "length({0})"),)
 _START = "CASE WHEN {1} < 1 THEN 1 ELSE {1} END"
-_LENGTH_BEHIND = "CASE WHEN {1} < 1 AND {2} >= 0 THEN greatest({1} + {2} - 1, 0) ELSE {2} END"
-"""Letters that are left of so many where some of them would be before the first."""
+_LENGTH_LEFT = "CASE WHEN {1} < 1 AND {2} >= 0 THEN greatest({1} + {2} - 1, 0) ELSE {2} END"
+"""The length of a substring without the letters that would be before the first one."""
 _FIRST_LETTERS = (
     "CASE WHEN {1} >= 0 OR {1} IS NULL THEN {1} ELSE greatest(length({0}) + {1}, 0) END)"
 )
 _YEAR = "CASE WHEN {0} < 0 THEN {0} + 1 ELSE {0} END"
 _MONTH = "CASE WHEN {0} = 0 THEN 0 ELSE {1} END"
-"""PostgreSQL has no year 0; there is no month 0 either, in any of the engines."""
+"""PostgreSQL has no year 0: with one, month 0 makes the engines fail as PostgreSQL does."""
 _TRIMS = {"btrim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 
 
@@ -132,7 +132,7 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
             Form("text int4", TEXT, f"substring({{0}}, {_START})"),
             Form("text place count", TEXT, "substring({0}, {1}, {2})"),
             Form("text place int4", TEXT, "substring({0}, {1}, {2})"),
-            Form("text int4 int4", TEXT, f"substring({{0}}, {_START}, {_LENGTH_BEHIND})"),
+            Form("text int4 int4", TEXT, f"substring({{0}}, {_START}, {_LENGTH_LEFT})"),
         ),
     ),
     "reverse": (Form("text", TEXT, "reverse({0})"),),
@@ -167,7 +167,7 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
         Form("int4 int4 int4", DATE, f"make_date({_YEAR}, {_MONTH}, {{2}})"),
     ),
 }
-"""Functions of one row; `SPECIAL` has those whose types depend on more."""
+"""Functions of one row, except those in `SPECIAL`."""
 SPECIAL = (
     *(
         "chr",
@@ -182,8 +182,9 @@ SPECIAL = (
     ),
     *("regexp_like", "regexp_replace", "round", "to_char"),
 )
+"""Functions of one row with methods of their own in `Expressions`."""
 OF_ORDER = ("percentile_cont", "string_agg")
-"""Aggregates of values in an order."""
+"""Aggregates over values in an order, with methods of their own too."""
 
 AGGREGATES: dict[str, tuple[Form, ...]] = {
     "count": (Form("any", INT8, "count({0})"),),
@@ -224,7 +225,7 @@ AGGREGATES: dict[str, tuple[Form, ...]] = {
     },
 }
 OF_DEFAULTS = ("lag", "lead")
-"""Windows with a value of their own where there is no row: of one type with that of the row."""
+"""Window functions with a default, which has the same type as the value."""
 WINDOWS: dict[str, tuple[Form, ...]] = {
     **{name: (Form("", INT8, f"{name}()"),) for name in ("row_number", "rank", "dense_rank")},
     **{name: (Form("", FLOAT8, f"{name}()"),) for name in ("percent_rank", "cume_dist")},
@@ -245,7 +246,7 @@ OPERATORS: dict[tuple[str, str, str], tuple[PgType, str]] = {
     ("-", "date", "int4"): (DATE, "date_sub({0}, {1})"),
     ("-", "date", "date"): (INT4, "datediff({0}, {1})"),
 }
-"""Operators of dates, by the types beside them."""
+"""Operators of dates, by the types of their operands."""
 PARTS: dict[str, str] = {
     "year": "(extract(year FROM {0}) - cast({0} < DATE '0001-01-01' AS int))",
     **{name: f"extract({name} FROM {{0}})" for name in ("quarter", "month", "week", "day")},
@@ -253,15 +254,17 @@ PARTS: dict[str, str] = {
     "dow": "(dayofweek({0}) - 1)",
     "isodow": "((dayofweek({0}) + 5) % 7 + 1)",
 }
-"""Parts of dates and moments."""
+"""Parts of dates and timestamps."""
 EPOCH = {
     "date": "(cast(datediff({0}, DATE '1970-01-01') AS bigint) * 86400)",
     "timestamp": "(cast(unix_micros(cast({0} AS timestamp)) AS decimal(20, 0)) * 0.000001)",
     "timestamptz": "(cast(unix_micros({0}) AS decimal(20, 0)) * 0.000001)",
 }
-"""Seconds since 1970."""
+"""Seconds since 1970, by type."""
 OF_MOMENTS = ("hour", "minute", "second")
+"""Parts that a date does not have."""
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+"""Units of `date_trunc` and of intervals."""
 PATTERNS = {
     "YYYY": "yyyy",
     "MM": "MM",
@@ -275,8 +278,9 @@ PATTERNS = {
     "PM": "a",
     "DDD": "DDD",
 }
-"""Parts of a pattern of `to_char`, and of `date_format`."""
+"""Parts of a pattern of `to_char`, to those of `date_format`."""
 PLAIN = "write signs, lists as [0-9], one repetition and ends: '[^0-9]+', '^0+'"
+"""The hint of a refused pattern."""
 INSTEAD = {
     **dict.fromkeys(
         ("sqrt", "exp", "ln", "log", "log10", "power", "pow"), "write x::double precision"
@@ -289,7 +293,7 @@ INSTEAD = {
     "sum": "write sum(x::double precision)",
     "initcap": "write upper(left(x, 1)) || lower(substr(x, 2)), or have it as a column",
     "age": "write x - y of dates, or a part of each by extract",
-    "octet_length": "of a char(n) it counts the blanks: write n, or octet_length(x::text)",
+    "octet_length": "for a char(n) it counts the blanks: write n, or octet_length(x::text)",
     "substr": "write constants, or integers: substr(x, 2, 3)",
     **dict.fromkeys(
         ("now", "clock_timestamp", "random", "current_date", "current_timestamp", "localtimestamp"),
@@ -309,4 +313,4 @@ INSTEAD = {
         "write 1 = ANY(x) AND 2 = ANY(x), or with OR",
     ),
 }
-"""Written with a refusal of a function."""
+"""Hints of refused functions."""

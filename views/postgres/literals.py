@@ -1,4 +1,4 @@
-"""Constants of PostgreSQL's SQL in Spark's. Pure."""
+"""Translates constants of PostgreSQL's SQL to Spark's. Pure."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ FORMS = {
     "bool": "true or false",
     "timestamptz": "'2024-02-29 13:05:07+00'",
 }
-"""How a constant of some types is written."""
+"""An example constant of some types, for hints."""
 
 
 def text(value: str) -> str:
-    """Return a constant text."""
+    """Return the SQL of a constant text."""
     return exp.Literal.string(value).sql("spark")
 
 
-def plain_number(written: str) -> tuple[str, PgType] | None:
+def plain_number(digits_text: str) -> tuple[str, PgType] | None:
     """Return a number without an exponent, and its type in Spark; None if it has too many digits.
 
     >>> plain_number("1e-1")
     ('0.1', PgType(name='numeric', precision=2, scale=1, even=True))
     """
     try:
-        value = Decimal(written.strip())
+        value = Decimal(digits_text.strip())
     except InvalidOperation:
         return None
     digits = f"{value:f}"
-    _, _, behind = digits.partition(".")
+    _, _, fraction = digits.partition(".")
     whole = digits.partition(".")[0].lstrip("+-0")
-    precision = max(len(whole) + len(behind), 1)
+    precision = max(len(whole) + len(fraction), 1)
     if precision > MOST_DIGITS or not value.is_finite():
         return None
-    return digits.lstrip("+"), numeric(max(precision, len(behind) + 1), len(behind))
+    return digits.lstrip("+"), numeric(max(precision, len(fraction) + 1), len(fraction))
 
 
 def is_in(number: int, name: str) -> bool:
@@ -65,16 +65,16 @@ def is_in(number: int, name: str) -> bool:
     return -(1 << _BITS[name]) <= number < 1 << _BITS[name]
 
 
-def constant(written: str, kind: PgType) -> str | None:
-    """Return a constant in quotes as a value of a type; None if it is not known to be one.
+def constant(quoted_text: str, kind: PgType) -> str | None:
+    """Return the SQL of a constant in quotes as a value of a type; None if it may not be one.
 
     Args:
-        written: what stands between the quotes.
+        quoted_text: the text between the quotes.
         kind: the type.
     """
     if kind.name in TEXTS or kind.name not in KNOWN:
-        return text(written)
-    value = written.strip()
+        return text(quoted_text)
+    value = quoted_text.strip()
     match kind.name:
         case name if name in INTEGERS:
             ok = _INTEGER.fullmatch(value) and is_in(int(value), name)

@@ -1,4 +1,4 @@
-"""The parts of a parsed query that are read here; whatever the parser knows besides is refused."""
+"""Lists the parts of a parsed query that are translated, and refuses all others."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ _PARTS: dict[type[exp.Expr], set[str]] = {
     **{kind: {*_PLAIN, "only_json_types"} for kind in (exp.JSONExtract, exp.JSONExtractScalar)},
     **{kind: {*_PLAIN, "typed", "safe"} for kind in (exp.Div, exp.DPipe)},
 }
+"""By class of sqlglot, the arguments that are translated; other classes have `_PLAIN`."""
 _WORDS = {
     "db": "a schema before a column",
     "ordinality": "WITH ORDINALITY",
@@ -61,39 +62,39 @@ _WORDS = {
     "only": "ONLY",
     "exclude": "EXCLUDE",
 }
-
-
+"""Names of sqlglot's arguments in messages, if they are no words of SQL themselves."""
 _TYPES = {"date", "timestamp", "timestamptz", "interval", "zone", "precision", "time", "timetz"}
 
 
 def check_constants(text: str) -> None:
-    """Check that no constant with its type before it is cast by `::`.
+    """Refuse a constant that has its type before it and is cast by `::`.
 
-    The parser takes `date '2024-01-01'::timestamp` for a date of a timestamp; PostgreSQL does not.
+    The parser reads `date '2024-01-01'::timestamp` as a cast of a timestamp to date; PostgreSQL
+    casts the date.
 
     Raises:
-        ViewError: one has.
+        ViewError: there is one.
     """
     tokens = sqlglot.tokenize(text, read=PostgresSql)
-    for before, constant, behind in zip(tokens, tokens[1:], tokens[2:], strict=False):
+    for before, constant, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         typed = before.text.lower() in _TYPES or before.token_type in PostgresSql.Parser.TYPE_TOKENS
         if (
             typed
             and constant.token_type is TokenType.STRING
-            and (behind.token_type is TokenType.DCOLON)
+            and (after.token_type is TokenType.DCOLON)
         ):
             raise ViewError(
                 f"{before.line}:{before.col}: {before.text} '{constant.text}'::…: it is not "
-                "plain what is cast",
+                "clear what is cast",
                 hint=f"write ({before.text} '{constant.text}')::…",
             )
 
 
 def check_parts(query: exp.Expr) -> None:
-    """Check that a query has no part that nobody here looks at.
+    """Refuse a query with a part that is not translated.
 
     Raises:
-        ViewError: it has one; names it.
+        ViewError: it has one, which is named.
     """
     for node in query.walk():
         parts = _PARTS.get(type(node), _PLAIN)

@@ -1,10 +1,10 @@
-r"""Regular expressions of PostgreSQL that mean the same to Java and RE2. Pure.
+r"""Translates regular expressions of PostgreSQL that Java and RE2 match the same way. Pure.
 
-Taken is what a pattern asks of single letters, by their code points: letters as they stand, `.`,
-lists in brackets, repetitions, alternatives, the two ends. What goes by a locale (`\d`, `\w`,
-`[:alpha:]`) is not. Whether a text matches is then one question to all; which part of it does is
-so only where no alternative and one repetition at most leave no choice between the longest part,
-which PostgreSQL takes, and the first.
+Accepted are conditions on single characters by their code points: plain characters, `.`, lists in
+brackets, repetitions, alternatives, the two ends. Classes that depend on a locale (`\d`, `\w`,
+`[:alpha:]`) are not. All three engines then agree whether a text matches. They agree which part of
+it matches only if there is no alternative and at most one repetition: PostgreSQL takes the longest
+match, the others the first alternative.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from string import punctuation
 _REPEATED = re.compile(r"[*+?]|\{(\d{1,3})(,\d{0,3})?\}")
 _RANGE = re.compile(r"([0-9])-([0-9])|([a-z])-([a-z])|([A-Z])-([A-Z])")
 _MOST = 255
+"""The highest count of a repetition in PostgreSQL."""
 _ANY = r"[\s\S]"
 _END = r"\z"
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern as Java and RE2 have it.
+    """A pattern for Java and RE2.
 
     Attributes:
         text: the pattern.
-        is_plain: whether it leaves no choice which part of a text it matches, and never none.
-        is_once: whether a text matches it once at most, as it stands at an end.
+        is_plain: whether all engines match the same part of a text, which is never empty.
+        is_once: whether a text has at most one match, because it is anchored at an end.
     """
 
     text: str
@@ -35,14 +36,14 @@ class Pattern:
     is_once: bool
 
 
-def pattern_of(written: str, *, any_case: bool = False) -> Pattern | None:
-    r"""Return a pattern, or None where it is not known to mean the same.
+def pattern_of(postgres_pattern: str, *, any_case: bool = False) -> Pattern | None:
+    r"""Return a pattern for Java and RE2, or None if they may match differently.
 
     >>> pattern_of("^a.[0-9]+$").text
     '^a[\\s\\S][0-9]+\\z'
     """
     parts: list[str] = []
-    rest, depth, atom, fixed, repeated, choice = written, 0, False, 0, 0, False
+    rest, depth, atom, fixed, repeated, choice = postgres_pattern, 0, False, 0, 0, False
     while rest:
         if (repetition := _REPEATED.match(rest)) is not None:
             low, high = repetition[1], (repetition[2] or "").lstrip(",")
@@ -76,10 +77,10 @@ def pattern_of(written: str, *, any_case: bool = False) -> Pattern | None:
     )
 
 
-def _one(  # noqa: PLR0911 - one for each sign
+def _one(  # noqa: PLR0911 - one for each kind
     rest: str, *, any_case: bool
 ) -> tuple[str, int]:
-    """Return the first part of a pattern that is no repetition, and its length; 0 if unknown."""
+    """Translate the first part of a pattern, not a repetition; return its length too, or 0."""
     first = rest[0]
     match first:
         case "^" | "|" | ")":
@@ -95,7 +96,7 @@ def _one(  # noqa: PLR0911 - one for each sign
             return _list(rest, any_case=any_case)
         case "\\":
             second = rest[1:2]
-            return (f"\\{second}", 2) if _is_sign(second) else ("", 0)
+            return (f"\\{second}", 2) if _is_punctuation(second) else ("", 0)
         case "{" | "}" | "]":
             return "", 0
         case _ if not first.isprintable() or (any_case and not first.isascii()):
@@ -103,11 +104,11 @@ def _one(  # noqa: PLR0911 - one for each sign
         case _ if any_case and first.isalpha():
             return f"[{first.lower()}{first.upper()}]", 1
         case _:
-            return (f"\\{first}" if _is_sign(first) else first), 1
+            return (f"\\{first}" if _is_punctuation(first) else first), 1
 
 
 def _list(rest: str, *, any_case: bool) -> tuple[str, int]:
-    """Return a list in brackets, and its length; 0 if it is not known."""
+    """Translate a list in brackets; return its length too, or 0 if it is not accepted."""
     place = 2 if rest.startswith("[^") else 1
     built, start = rest[:place], place
     while place < len(rest):
@@ -127,18 +128,18 @@ def _list(rest: str, *, any_case: bool) -> tuple[str, int]:
         if letter == "\\":
             place += 1
             letter = rest[place : place + 1]
-            if not _is_sign(letter):
+            if not _is_punctuation(letter):
                 return "", 0
         elif letter == "[" or (letter == "-" and start < place and rest[place + 1 :][:1] != "]"):
             return "", 0
         if not letter.isascii() or not letter.isprintable() or place + 1 >= len(rest):
             return "", 0
-        built += f"\\{letter}" if _is_sign(letter) else letter
+        built += f"\\{letter}" if _is_punctuation(letter) else letter
         if any_case and letter.isalpha():
             built += letter.swapcase()
         place += 1
     return "", 0
 
 
-def _is_sign(letter: str) -> bool:
+def _is_punctuation(letter: str) -> bool:
     return letter != "" and letter in punctuation.replace("_", "")

@@ -1,4 +1,4 @@
-"""Queries of PostgreSQL's SQL to Spark's: FROM, subqueries, groups, sets. Pure."""
+"""Translates queries to Spark's SQL: FROM, subqueries, groups, set operations. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from views.postgres.functions import AGGREGATES, OF_ORDER
 from views.postgres.parts import check_parts
 from views.postgres.scopes import Scope, Source, columns_of
 from views.postgres.types import BOOL, FLOATS, TEXT, PgType, common, in_spark, of_column
-from views.postgres.values import Value, refusal, taken, written
+from views.postgres.values import Value, author_text, implicit_cast, refusal
 from views.project.query import quoted
 
 _SETS: dict[type[exp.Expr], str] = {
@@ -31,14 +31,19 @@ _GROUPS: dict[type[exp.Expr], str] = {
     exp.GroupingSets: "GROUPING SETS",
 }
 _COMMA = "\0"
-"""Between tables of a list, until it is known whether joins follow that name all of them."""
+"""Between tables of a list, until it is known whether joins refer to all of them."""
 _NOT_LATERAL = ("group", "having", "distinct", "with_", "offset")
-_JOINED = "write a join, or row_number() … = 1"
+"""Clauses of a LATERAL subquery that are not translated."""
+_NO_LATERAL = "this form of LATERAL is not known"
+_JOIN_INSTEAD = "write a join, or row_number() … = 1"
 _INNER = ("group", "having", "limit", "offset", "distinct")
+"""Clauses that a subquery cannot have if it becomes a join."""
+_OTHER_COUNT = "the subquery has a different number of columns"
+_WITH_GROUPS = "a subquery in a query with groups"
 
 
 class Query(Protocol):
-    """A query that is read; a column's name is empty where PostgreSQL gives it none."""
+    """A translated query; a column's name is empty if PostgreSQL gives it none."""
 
     names: list[str]
 
@@ -47,20 +52,20 @@ class Query(Protocol):
         """Return the types of its columns."""
 
     def text(self, kinds: Sequence[PgType] | None = None) -> str:
-        """Return it in Spark's SQL, its columns of these types."""
+        """Return its SQL in Spark, with columns of these types."""
 
 
 @dataclass(slots=True)
 class Selected:
-    """One SELECT."""
+    """A translated SELECT."""
 
-    node: exp.Expr
-    names: list[str]
-    values: list[Value]
-    behind: str
-    before: str = ""
+    node: exp.Expr  # of PostgreSQL's query
+    names: list[str]  # of its columns
+    values: list[Value]  # its columns
+    tail: str  # the clauses from FROM on
+    with_clause: str = ""
     distinct: bool = False
-    numbered: str = ""
+    row_number: str = ""  # the row's number in its group of DISTINCT ON
 
     @property
     def kinds(self) -> list[PgType]:
@@ -68,33 +73,34 @@ class Selected:
         return [value.kind for value in self.values]
 
     def text(self, kinds: Sequence[PgType] | None = None) -> str:
-        """Return it in Spark's SQL."""
+        """Return its SQL in Spark."""
         items = []
         for place, value in enumerate(self.values):
             kind = value.kind if kinds is None else kinds[place]
-            built = taken(self.node, value, TEXT if kind.name == "unknown" else kind)
+            built = implicit_cast(self.node, value, TEXT if kind.name == "unknown" else kind)
             if kinds is not None and kind.name == "numeric" and kind != value.kind:
                 built = f"cast({built} AS {in_spark(kind)})"
             items.append(f"{built} AS {quoted(self.names[place])}")
         word = "SELECT DISTINCT" if self.distinct else "SELECT"
-        if not self.numbered:
-            return f"{self.before}{word} {', '.join(items)}{self.behind}"
-        items.append(f"{self.numbered} AS `row_of_its_group`")
-        inner = f"{word} {', '.join(items)}{self.behind}"
+        if not self.row_number:
+            return f"{self.with_clause}{word} {', '.join(items)}{self.tail}"
+        items.append(f"{self.row_number} AS `row_of_its_group`")
+        inner = f"{word} {', '.join(items)}{self.tail}"
         listed = ", ".join(map(quoted, self.names))
-        return f"{self.before}SELECT {listed} FROM ({inner}) AS `q` WHERE `row_of_its_group` = 1"
+        chosen = f"SELECT {listed} FROM ({inner}) AS `q` WHERE `row_of_its_group` = 1"
+        return f"{self.with_clause}{chosen}"
 
 
 @dataclass(slots=True)
 class Combined:
-    """Two queries that are one by UNION, INTERSECT or EXCEPT."""
+    """Two queries that UNION, INTERSECT or EXCEPT combines."""
 
     first: Query
     second: Query
     word: str
     types: list[PgType]
-    behind: str = ""
-    before: str = ""
+    tail: str = ""  # LIMIT and OFFSET
+    with_clause: str = ""
     names: list[str] = field(default_factory=list)
 
     @property
@@ -103,16 +109,20 @@ class Combined:
         return self.types
 
     def text(self, kinds: Sequence[PgType] | None = None) -> str:
-        """Return it in Spark's SQL."""
+        """Return its SQL in Spark."""
         kinds = self.kinds if kinds is None else kinds
         self.first.names = self.names
         self.second.names = self.names
         sides = (self.first.text(kinds), self.second.text(kinds))
-        return f"{self.before}({sides[0]}) {self.word} ({sides[1]}){self.behind}"
+        return f"{self.with_clause}({sides[0]}) {self.word} ({sides[1]}){self.tail}"
 
 
 class _Joins(list[str]):
-    """Joins that stand for parts of one SELECT, and the values that subqueries became by them."""
+    """Joins in place of subqueries of one SELECT.
+
+    `values`: by the subquery's text, the value in its place. `outer`: the outer columns that the
+    subquery names.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,8 +130,8 @@ class _Joins(list[str]):
         self.outer: dict[str, list[str]] = {}
 
 
-class Reader:
-    """Reads the queries of one view."""
+class QueryTranslator:
+    """Translates the queries of one view."""
 
     def __init__(
         self,
@@ -135,10 +145,10 @@ class Reader:
         self._number = 0
 
     def read(self, query: exp.Expr) -> str:
-        """Return a view's query in Spark's SQL.
+        """Translate a view's query to Spark's SQL.
 
         Raises:
-            ViewError: a part of it is not known to have an equal there.
+            ViewError: a part of it has no known equal there.
         """
         check_parts(query)
         built = self.query(query, None)
@@ -149,16 +159,16 @@ class Reader:
     # Queries
 
     def query(self, node: exp.Expr, parent: Scope | None) -> Query:
-        """Read a query and the queries of its WITH."""
+        """Translate a query and the queries of its WITH."""
         while isinstance(node, exp.Subquery) and not node.args.get("alias"):
             node = node.this
         self._queries.append(dict(self._queries[-1]))
         try:
-            before = self._with(node.args.get("with_"), parent)
+            with_clause = self._with(node.args.get("with_"), parent)
             if isinstance(node, exp.Select):
-                return self._select(node, Scope(parent), before)
+                return self._select(node, Scope(parent), with_clause)
             if type(node) in _SETS:
-                return self._combined(node, parent, before)
+                return self._combined(node, parent, with_clause)
             if isinstance(node, exp.Values):
                 return self._values(node, parent)
             raise refusal(node, "it is not a query")
@@ -182,7 +192,7 @@ class Reader:
 
     @staticmethod
     def _named(query: Query, alias: exp.TableAlias | None) -> None:
-        """Give a query's columns the names that its alias lists."""
+        """Rename a query's columns as its alias lists them."""
         listed = [name_of(column) for column in (alias.columns if alias is not None else [])]
         query.names = [*listed, *query.names[len(listed) :]]
 
@@ -191,23 +201,25 @@ class Reader:
         for item, name in zip(_items(node.this), query.names, strict=False):
             _require_name(item, name)
         if len({*query.names}) < len(query.names):
-            raise refusal(node, "two of its columns have one name", "give one another: … AS name")
+            raise refusal(node, "two of its columns have the same name", "rename one: … AS name")
         kinds = [TEXT if kind.name == "unknown" else kind for kind in query.kinds]
         return {n: Value("", kind) for n, kind in zip(query.names, kinds, strict=True)}
 
-    def _combined(self, node: exp.Expr, parent: Scope | None, before: str) -> Query:
+    def _combined(self, node: exp.Expr, parent: Scope | None, with_clause: str) -> Query:
         first, second = self.query(node.this, parent), self.query(node.expression, parent)
         if len(first.kinds) != len(second.kinds):
-            raise refusal(node, "its two queries have not as many columns")
+            raise refusal(node, "its two queries have different numbers of columns")
         kinds = []
         for one, other in zip(first.kinds, second.kinds, strict=True):
             kind = common([one, other])
             if kind is None:
-                raise refusal(node, f"{one} and {other} are not taken to one type", "cast one")
+                raise refusal(node, f"{one} and {other} are not converted to one type", "cast one")
             kinds.append(kind)
         word = _SETS[type(node)] + ("" if node.args.get("distinct") else " ALL")
-        built = Combined(first, second, word, kinds, before=before, names=list(first.names))
-        built.behind = self._tail(node, None, built)
+        built = Combined(
+            first, second, word, kinds, with_clause=with_clause, names=list(first.names)
+        )
+        built.tail = self._tail(node, None, built)
         return built
 
     def _values(self, node: exp.Expr, parent: Scope | None) -> Query:
@@ -222,14 +234,14 @@ class Reader:
                 kinds = [common(pair) for pair in zip(rows.kinds, one.kinds, strict=True)]
                 listed = [kind for kind in kinds if kind is not None]
                 if len(listed) < len(kinds):
-                    why = "values of several types stand in one column"
+                    why = "a column has values of several types"
                     raise refusal(node, why, "cast them to one")
                 one = Combined(rows, one, "UNION ALL", listed, names=names)
             rows = one
         assert rows is not None  # noqa: S101 - the parser requires a row
         return rows
 
-    def _select(self, node: exp.Select, scope: Scope, before: str) -> Query:
+    def _select(self, node: exp.Select, scope: Scope, with_clause: str) -> Query:
         self._joins.append(_Joins())
         reader = Expressions(scope, self, node.args.get("windows") or ())
         origin = self._from(node, scope, reader)
@@ -242,9 +254,9 @@ class Reader:
         reader.plain_columns.clear()
         values = [reader.value(item.unalias()) for item in items]
         names = [_name(item) for item in items]
-        result = Selected(node, names, values, "", before)
+        result = Selected(node, names, values, "", with_clause)
         having = _this(node, "having")
-        behind = "" if having is None else f" HAVING {reader.condition(having)}"
+        having_text = "" if having is None else f" HAVING {reader.condition(having)}"
         tail = self._select_tail(node, result, reader)
         group = self._group(node, reader)
         joins = self._joins.pop()
@@ -252,7 +264,7 @@ class Reader:
             origin = origin.replace(_COMMA, " CROSS JOIN ") + "".join(joins)
         origin = origin.replace(_COMMA, ", ")
         where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
-        result.behind = f"{origin}{where}{group}{behind}{tail}"
+        result.tail = f"{origin}{where}{group}{having_text}{tail}"
         return result
 
     def _select_tail(self, node: exp.Select, built: Selected, reader: Expressions) -> str:
@@ -264,7 +276,7 @@ class Reader:
         order = node.args.get("order")
         if order is None or node.args.get("limit") or node.args.get("offset"):
             raise refusal(
-                node, "DISTINCT ON takes the first rows of an order, which is not there",
+                node, "DISTINCT ON needs ORDER BY, and no LIMIT in the same query",
                 "write ORDER BY by its columns and the primary key, and LIMIT in a query around it",
             )  # fmt: skip
         keys = on.expressions if isinstance(on, exp.Tuple) else [on]
@@ -272,18 +284,18 @@ class Reader:
         first = order.expressions[: len(keys)]
         if {reader.value(self._output(key.this, node)).text for key in first} - groups:
             raise refusal(
-                node, "PostgreSQL wants ORDER BY to begin with the expressions of DISTINCT ON",
+                node, "in PostgreSQL, ORDER BY must begin with the expressions of DISTINCT ON",
                 "begin it with them, in any order",
             )  # fmt: skip
         parts = ", ".join(reader.value(self._output(key, node)).text for key in keys)
         sorts = [reader.ordered(self._sort(key, node)) for key in order.expressions[len(keys) :]]
         if not sorts:
-            raise refusal(node, "which row of a group is the first is open", "add to ORDER BY")
-        built.numbered = f"row_number() OVER (PARTITION BY {parts} ORDER BY {', '.join(sorts)})"
+            raise refusal(node, "the first row of a group is not determined", "add to ORDER BY")
+        built.row_number = f"row_number() OVER (PARTITION BY {parts} ORDER BY {', '.join(sorts)})"
         return ""
 
     def _tail(self, node: exp.Expr, reader: Expressions | None, built: Query) -> str:
-        """Return ORDER BY, LIMIT and OFFSET; an order alone changes no row."""
+        """Translate ORDER BY, LIMIT and OFFSET; empty for an order alone, which changes no row."""
         limit, offset = node.args.get("limit"), node.args.get("offset")
         order = node.args.get("order")
         if limit is None and offset is None:
@@ -295,7 +307,9 @@ class Reader:
                 place = _place_of(key.this, built.names)
                 if reader is None or (isinstance(built, Selected) and built.distinct):
                     if place is None:
-                        raise refusal(key, "known is the order by a column of the result")
+                        raise refusal(
+                            key, "here, rows can be ordered only by a column of the result"
+                        )
                     keys.append(Expressions(Scope(), self).ordered(key, quoted(built.names[place])))
                 else:
                     keys.append(reader.ordered(self._sort(key, node)))
@@ -311,17 +325,17 @@ class Reader:
             else:
                 number = clause.expression
             if not isinstance(number, exp.Literal) or not number.name.isdigit():
-                raise refusal(node, f"{word} is known of a constant number")
+                raise refusal(node, f"{word} is known only with a constant number")
             text += f" {word} {number.name}"
         return text
 
     @staticmethod
     def _output(key: exp.Expr, node: exp.Select) -> exp.Expr:
-        """Return the expression that a number, or the name of a result, stands for."""
+        """Return the expression of a result column that a number or a name refers to."""
         items: list[exp.Expr] = node.expressions
         if isinstance(key, exp.Literal) and key.name.isdigit() and not key.is_string:
             if not 1 <= int(key.name) <= len(items) or any(item.is_star for item in items):
-                raise refusal(key, "it is not known which column has the number")
+                raise refusal(key, "there is no column with this number, or it is not known which")
             return items[int(key.name) - 1].unalias()
         if isinstance(key, exp.Column) and not key.args.get("table"):
             name = name_of(key.this)
@@ -331,7 +345,7 @@ class Reader:
         return key
 
     def _sort(self, key: exp.Expr, node: exp.Expr) -> exp.Expr:
-        assert isinstance(node, exp.Select)  # noqa: S101 - a set of queries has no such order
+        assert isinstance(node, exp.Select)  # noqa: S101 - a set operation has no such order
         built = key.copy()
         built.set("this", self._output(key.this, node).copy())
         return built
@@ -370,7 +384,7 @@ class Reader:
                 on_text = self._using(join, using, scope, before, side)
             elif on is not None:
                 if on.find(exp.Query) is not None:
-                    raise refusal(join, "a subquery stands in ON", "write it in WHERE")
+                    raise refusal(join, "ON has a subquery", "write it in WHERE")
                 on_text = reader.condition(on)
             else:
                 continue
@@ -378,7 +392,7 @@ class Reader:
         return text
 
     def _lateral(self, join: exp.Expr, scope: Scope, reader: Expressions) -> str:
-        """Return a join with a subquery that names columns of the tables before it."""
+        """Translate a join with a subquery that names columns of earlier tables."""
         node, side = join.this, str(join.args.get("side") or "")
         alias, query = node.args.get("alias"), node.this.unnest()
         if (
@@ -386,20 +400,16 @@ class Reader:
             or side not in {"", "LEFT"}
             or alias is None
             or alias.columns
-            or any(
-                query.args.get(part) for part in ("group", "having", "distinct", "with_", "offset")
-            )
+            or any(query.args.get(part) for part in _NOT_LATERAL)
         ):
-            raise refusal(
-                node, "such a LATERAL is not known", "write a join, or row_number() … = 1"
-            )
+            raise refusal(node, _NO_LATERAL, _JOIN_INSTEAD)
         on = join.args.get("on")
         name, names = name_of(alias.this), [_name(item) for item in query.expressions]
         for item, own in zip(query.expressions, names, strict=True):
             _require_name(item, own)
         if any(map(_aggregates, query.expressions)):
             if on is not None and on != exp.true():
-                raise refusal(node, "such a LATERAL is not known", "write ON true, and WHERE")
+                raise refusal(node, _NO_LATERAL, "write ON true, and WHERE")
             columns = {}
             for item, own in zip(query.expressions, names, strict=True):
                 one = query.copy()
@@ -411,7 +421,9 @@ class Reader:
         if computed and on in {None, exp.true()} and query.find(exp.Window) is None:
             values = [reader.value(item.unalias()) for item in query.expressions]
             values = [
-                Value(taken(node, value, TEXT), TEXT) if value.kind.name == "unknown" else value
+                Value(implicit_cast(node, value, TEXT), TEXT)
+                if value.kind.name == "unknown"
+                else value
                 for value in values
             ]
             scope.add(node, Source(name, dict(zip(names, values, strict=True))))
@@ -421,7 +433,7 @@ class Reader:
     def _joined_rows(
         self, join: exp.Expr, query: exp.Select, scope: Scope, reader: Expressions
     ) -> str:
-        """Return LATERAL as a join by the columns that are equal to values around it."""
+        """Translate LATERAL to a join on the columns that must equal values of the outer query."""
         node, on = join.this, join.args.get("on")
         name, names = name_of(node.args["alias"].this), [_name(item) for item in query.expressions]
         inner = Scope(scope, alias=name)
@@ -430,7 +442,7 @@ class Reader:
         origin = self._from(query, inner, rows)
         wheres, tests = self._split(query, inner, rows, equal=True)
         inner.outer = False
-        rows.within = [value.text for value, _ in inner.taken.values()]
+        rows.within = [value.text for value, _ in inner.exported.values()]
         values = [rows.value(item.unalias()) for item in query.expressions]
         order = query.args.get("order")
         sorts = [rows.ordered(self._sort(key, query)) for key in order.expressions] if order else []
@@ -438,28 +450,26 @@ class Reader:
         limit = query.args.get("limit")
         number = None if limit is None else limit.expression
         constant = number is None or (isinstance(number, exp.Literal) and number.name.isdigit())
-        others = {own for _, own in inner.taken.values()}
+        others = {own for _, own in inner.exported.values()}
         if not origin or inner.outer or joins or not constant or others & {*names, "place"}:
-            raise refusal(
-                node, "such a LATERAL is not known", "write a join, or row_number() … = 1"
-            )
-        listed = [f"{value.text} AS {quoted(own)}" for value, own in inner.taken.values()]
+            raise refusal(node, _NO_LATERAL, _JOIN_INSTEAD)
+        listed = [f"{value.text} AS {quoted(own)}" for value, own in inner.exported.values()]
         if number is not None:
-            parts = ", ".join(value.text for value, _ in inner.taken.values())
+            parts = ", ".join(value.text for value, _ in inner.exported.values())
             by = f"PARTITION BY {parts} " if parts else ""
             if not sorts:
-                raise refusal(node, "which rows come first is open", "write ORDER BY")
+                raise refusal(node, "the order of the rows is not determined", "write ORDER BY")
             listed.append(f"row_number() OVER ({by}ORDER BY {', '.join(sorts)}) AS `place`")
             tests.append(f"({quoted(name)}.`place` <= {number.name})")
         kinds = [TEXT if value.kind.name == "unknown" else value.kind for value in values]
         for value, own, kind in zip(values, names, kinds, strict=True):
-            listed.append(f"{taken(node, value, kind)} AS {quoted(own)}")
+            listed.append(f"{implicit_cast(node, value, kind)} AS {quoted(own)}")
         columns = {own: Value("", kind) for own, kind in zip(names, kinds, strict=True)}
         scope.add(node, Source(name, columns_of(name, columns)))
         if on is not None and on != exp.true():
             tests.append(reader.condition(on))
         where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
-        self._joins[-1].append("")  # it may name each table of a list before it
+        self._joins[-1].append("")  # the join may refer to every table of a list before it
         subquery = f"(SELECT {', '.join(listed)}{origin.replace(_COMMA, ', ')}{where})"
         word = "LEFT JOIN" if join.args.get("side") else "JOIN"
         return f" {word} {subquery} AS {quoted(name)} ON {' AND '.join(tests) or 'true'}"
@@ -467,10 +477,10 @@ class Reader:
     def _split(
         self, query: exp.Expr, inner: Scope, reader: Expressions, *, equal: bool = False
     ) -> tuple[list[str], list[str]]:
-        """Return the conditions of a subquery alone, and its conditions on the query around it.
+        """Return the conditions on a subquery alone, and those on the outer query too.
 
-        `equal`: each of the latter has to say that a column of the subquery is equal to a value of
-        the query around it.
+        `equal`: each of the latter must be an equation of a column of the subquery and a value of
+        the outer query.
         """
         wheres, tests = [], []
         for part in conjuncts(_this(query, "where")):
@@ -480,9 +490,9 @@ class Reader:
                 wheres += [built] if built else []
                 continue
             if part.find(exp.Query) is not None:
-                raise refusal(part, "a subquery in a condition on the query around it")
+                raise refusal(part, "a condition on the query around it has a subquery")
             if equal and not _is_equal_column(part.unnest(), inner, reader):
-                hint = "write a join, or LATERAL by columns that are equal to those around it"
+                hint = "write a join, or LATERAL with columns that are equal to those around it"
                 raise refusal(part, "such a condition of LATERAL is not known", hint)
             tests.append(self._outside(inner, reader, part))
         return wheres, tests
@@ -497,11 +507,11 @@ class Reader:
     ) -> str:
         tests = []
         right = Scope(sources=[scope.sources[-1]])
-        around = Scope(sources=list(before), merged=dict(scope.merged))
+        left = Scope(sources=list(before), merged=dict(scope.merged))
         reader = Expressions(scope, self)
         for identifier in using:
             column = exp.Column(this=identifier)
-            one, other = around.column(column), right.column(column)
+            one, other = left.column(column), right.column(column)
             tests.append(reader.compared(join, one, other, "="))
             name = name_of(identifier)
             if side == "FULL":
@@ -512,13 +522,13 @@ class Reader:
         return " AND ".join(tests)
 
     def _source(self, node: exp.Expr, scope: Scope) -> str:
-        """Read a table or a subquery of FROM, and make its columns known."""
+        """Translate a table or a subquery of FROM, and add it to the scope."""
         alias = node.args.get("alias")
         name = "" if alias is None else name_of(alias.this) if alias.this else ""
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self._table(node, name, alias, scope)
         if isinstance(node, exp.Lateral):
-            raise refusal(node, "LATERAL is not known", "write a join, or row_number() … = 1")
+            raise refusal(node, "LATERAL is not known here", _JOIN_INSTEAD)
         if not isinstance(node, exp.Subquery | exp.Values) or isinstance(node.this, exp.Table):
             raise refusal(node, "it is not known in FROM", "write a table, or a subquery")
         if not name:
@@ -552,7 +562,7 @@ class Reader:
                 "column names after an alias are not known here",
                 "give them by AS in a subquery",
             )
-        # Inside of a subquery Spark takes `t.id` for a part of a column t that is there.
+        # Inside a subquery Spark reads `t.id` as a field of a column t, if there is one.
         own_name = f"{name}_table" if name in self._columns_of_tables else name
         scope.add(node, Source(name, columns_of(own_name, columns), key))
         return f"{text} AS {quoted(own_name)}"
@@ -579,7 +589,7 @@ class Reader:
     # Conditions with subqueries
 
     def _conjunct(self, node: exp.Expr, scope: Scope, reader: Expressions) -> str:
-        """Return the text of a part of WHERE; empty where it became a join."""
+        """Translate a part of WHERE; empty if it became a join."""
         inner, inverted = node.unnest(), False
         while isinstance(inner, exp.Not):
             inner, inverted = inner.this.unnest(), not inverted
@@ -589,12 +599,12 @@ class Reader:
         return reader.condition(node)
 
     def is_in(self, node: exp.In, word: str, reader: Expressions) -> str:
-        """Return the text of `IN (SELECT …)`, which stands in WHERE or HAVING."""
-        around = node.parent
-        while isinstance(around, exp.And | exp.Or | exp.Paren | exp.Not):
-            around = around.parent
-        if not isinstance(around, exp.Where | exp.Having):
-            raise refusal(node, "IN with a subquery stands where a view cannot have it",
+        """Translate `IN (SELECT …)` in WHERE or HAVING."""
+        clause = node.parent
+        while isinstance(clause, exp.And | exp.Or | exp.Paren | exp.Not):
+            clause = clause.parent
+        if not isinstance(clause, exp.Where | exp.Having):
+            raise refusal(node, "IN with a subquery is known only in WHERE and HAVING",
                           "write it as a condition of WHERE")  # fmt: skip
         scope = reader.scope
         one = node.this.unnest()
@@ -605,20 +615,20 @@ class Reader:
         built = self.query(query, probe)
         if probe.outer:
             if not _is_conjunct(node.parent if isinstance(node.parent, exp.Not) else node):
-                why = "a subquery of IN that names a column of the query around it"
+                why = "the subquery of IN names a column of the query around it"
                 raise refusal(node, why, "write EXISTS, or NOT EXISTS")
             join = self._semi(node, query, scope, values, inverted=word == "NOT IN")
             self._joins[-1].append(join)
             return "true"
         if len(built.kinds) != len(values):
-            raise refusal(node, "the subquery has not as many columns")
+            raise refusal(node, _OTHER_COUNT)
         kinds = []
         for value, kind in zip(values, built.kinds, strict=True):
             reader.compared(node, value, Value("", kind), "=")
             kinds.append(value.kind if kind.name == "unknown" else kind)
         built.names = [f"c{place}" for place in range(len(values))]
         texts = ", ".join(
-            taken(node, v, k) if v.kind.name == "unknown" else v.text
+            implicit_cast(node, v, k) if v.kind.name == "unknown" else v.text
             for v, k in zip(values, kinds, strict=True)
         )
         texts = f"({texts})" if len(values) > 1 else texts
@@ -633,7 +643,7 @@ class Reader:
         *,
         inverted: bool,
     ) -> str:
-        """Return EXISTS, or IN, as a join that adds no column."""
+        """Translate EXISTS or IN to a join that adds no column."""
         query = query.unnest()
         if not isinstance(query, exp.Select) or query.args.get("with_"):
             raise refusal(node, "such a subquery is not known here", "write SELECT … FROM … WHERE")
@@ -641,7 +651,7 @@ class Reader:
         if (values is None and grouped == ["distinct"]) or any(map(_aggregates, query.expressions)):
             grouped = ["aggregates"] if any(map(_aggregates, query.expressions)) else []
         if grouped:
-            why = "a subquery with groups or a limit that names a column of the query around it"
+            why = "a subquery with groups or a limit names a column of the query around it"
             raise refusal(node, why, "join a subquery with GROUP BY")
         self._number += 1
         inner = Scope(scope, alias=f"sub_{self._number}")
@@ -654,7 +664,7 @@ class Reader:
         if values is not None:
             items = query.expressions
             if len(items) != len(values):
-                raise refusal(node, "the subquery has not as many columns")
+                raise refusal(node, _OTHER_COUNT)
             if any(item.find(exp.Window) for item in items):
                 raise refusal(node, "a window in such a subquery is not known", "write EXISTS")
             for value, item in zip(values, items, strict=True):
@@ -662,12 +672,12 @@ class Reader:
                 other = reader.value(item.unalias())
                 inner.is_outside = False
                 test = reader.compared(node, value, other, "=")
-                if inverted:  # what is null is not known to differ
+                if inverted:  # null is not known to differ
                     test = f"({test} OR {value.text} IS NULL OR {other.text} IS NULL)"
                 tests.append(test)
         joins = self._joins.pop()
         origin = origin.replace(_COMMA, " CROSS JOIN " if joins else ", ") + "".join(joins)
-        listed = [f"{value.text} AS {quoted(name)}" for value, name in inner.taken.values()]
+        listed = [f"{value.text} AS {quoted(name)}" for value, name in inner.exported.values()]
         where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
         built = f"SELECT {', '.join(listed) or '1 AS `c0`'}{origin}{where}"
         word = "LEFT ANTI JOIN" if inverted else "LEFT SEMI JOIN"
@@ -675,7 +685,7 @@ class Reader:
 
     @staticmethod
     def _outside(inner: Scope, reader: Expressions, part: exp.Expr) -> str:
-        """Return a condition on a subquery and the query around it, as it stands outside."""
+        """Translate a condition on a subquery and the outer query, to use it outside."""
         inner.is_outside = True
         try:
             return reader.condition(part)
@@ -683,14 +693,16 @@ class Reader:
             inner.is_outside = False
 
     def exists(self, node: exp.Exists, scope: Scope) -> Value:
-        """Return EXISTS where no join can stand for it: whether the rows are more than none."""
+        """Translate EXISTS among other conditions, where it cannot be a join, by counting rows."""
         query = node.this.unnest()
         plain = isinstance(query, exp.Select) and not any(
             query.args.get(part) for part in (*_INNER[:-1], "with_")
         )
         if not plain or any(map(_aggregates, query.expressions)):
             hint = "write it as a condition of WHERE that AND joins to the others"
-            raise refusal(node, "EXISTS of such a subquery stands among other conditions", hint)
+            raise refusal(
+                node, "EXISTS of such a subquery is known only as a condition of its own", hint
+            )
         counted = query.copy()
         counted.set("distinct", None)
         counted.set("order", None)
@@ -698,7 +710,7 @@ class Reader:
         return Value(f"({self.scalar(node, scope, counted).text} > 0)", BOOL)
 
     def scalar(self, node: exp.Expr, scope: Scope, query: exp.Expr | None = None) -> Value:
-        """Return the value of a subquery of one row and one column."""
+        """Translate a subquery of one row and one column."""
         if query is None:
             query = node.unnest() if isinstance(node, exp.Subquery) else node
         if (joined := self._by_key(node, query, scope)) is not None:
@@ -706,7 +718,7 @@ class Reader:
         probe = Scope(scope, is_probe=True)
         built = self.query(query, probe)
         if len(built.kinds) != 1:
-            raise refusal(node, "a subquery that stands for a value has one column")
+            raise refusal(node, "a subquery that is used as a value must have one column")
         if probe.outer:
             self._check_correlated(node, query)
         elif isinstance(node.find_ancestor(exp.Div, exp.Query), exp.Div):
@@ -718,10 +730,10 @@ class Reader:
         return Value(f"({built.text()})", kind)
 
     def _by_key(self, node: exp.Expr, query: exp.Expr, scope: Scope) -> Value | None:
-        """Return the value of a subquery that a primary key leaves one row at most, by a join.
+        """Translate a subquery that selects at most one row by a primary key to a join.
 
-        None where it is another subquery. PostgreSQL has an error at several rows, Spark knows no
-        such subquery without an aggregate.
+        None for other subqueries. Spark has no correlated subquery without an aggregate; PostgreSQL
+        has, and fails at several rows.
         """
         origin = query.args.get("from_")
         if (
@@ -735,8 +747,8 @@ class Reader:
             or any(part.find(exp.Query, exp.Window) for part in query.iter_expressions())
         ):
             return None
-        inner, joins, written_so = Scope(scope), self._joins[-1], query.sql()
-        if written_so not in joins.values:
+        inner, joins, query_text = Scope(scope), self._joins[-1], query.sql()
+        if query_text not in joins.values:
             table, _, _ = self._source(origin.this, inner).rpartition(" AS ")
             alias, (source,) = f"sub_{self._number + 1}", inner.sources
             source.columns = columns_of(alias, source.columns)
@@ -756,25 +768,25 @@ class Reader:
             item = query.expressions[0].unalias()
             value = reader.value(item)
             if value.kind.name == "unknown":
-                value = Value(taken(node, value, TEXT), TEXT)
+                value = Value(implicit_cast(node, value, TEXT), TEXT)
             if not isinstance(item, exp.Column) or value.text not in {
                 column.text for column in source.columns.values()
             }:
                 key = source.columns[source.key[0]].text
                 value = Value(f"CASE WHEN {key} IS NOT NULL THEN {value.text} END", value.kind)
             joins.append(f" LEFT JOIN {table} AS {quoted(alias)} ON {' AND '.join(tests)}")
-            joins.values[written_so] = value
-            joins.outer[written_so] = [
+            joins.values[query_text] = value
+            joins.outer[query_text] = [
                 outside.text
                 for column in query.find_all(exp.Column)
                 if inner.own(column) is None and (outside := scope.own(column)) is not None
             ]
-        return self._beside_groups(node, joins.values[written_so], scope, joins.outer[written_so])
+        return self._in_groups(node, joins.values[query_text], scope, joins.outer[query_text])
 
     def _crossed(self, node: exp.Expr, query: exp.Expr, built: Query, scope: Scope) -> Value | None:
-        """Return the value of a subquery of one row, by a join, or None for another subquery.
+        """Translate a subquery of one row to a join, or return None for other subqueries.
 
-        Spark has no subquery in what a division is written as.
+        Spark has no subqueries in the expression that a division is translated to.
         """
         one_row = (
             isinstance(query, exp.Select)
@@ -783,29 +795,27 @@ class Reader:
         )
         if not one_row or not scope.sources:
             return None
-        joins, written_so = self._joins[-1], query.sql()
-        if written_so not in joins.values:
+        joins, query_text = self._joins[-1], query.sql()
+        if query_text not in joins.values:
             self._number += 1
             alias = f"sub_{self._number}"
             built.names = [f"value_{self._number}"]
             joins.append(f" CROSS JOIN ({built.text()}) AS {quoted(alias)}")
-            joins.values[written_so] = Value(
+            joins.values[query_text] = Value(
                 f"{quoted(alias)}.{quoted(built.names[0])}", built.kinds[0]
             )
-        return self._beside_groups(node, joins.values[written_so], scope, [])
+        return self._in_groups(node, joins.values[query_text], scope, [])
 
-    def _beside_groups(
-        self, node: exp.Expr, value: Value, scope: Scope, outer: Sequence[str]
-    ) -> Value:
-        """Return a joined value in a query with groups: the rows of a group have one value."""
-        around = node.find_ancestor(exp.Select)
-        if around is None or isinstance(_clause(node, around), exp.Where):
+    def _in_groups(self, node: exp.Expr, value: Value, scope: Scope, outer: Sequence[str]) -> Value:
+        """Return a joined value for a query with groups; it has one value in each group."""
+        select = node.find_ancestor(exp.Select)
+        if select is None or isinstance(_clause(node, select), exp.Where):
             return value
-        group = around.args.get("group")
-        total = any(map(_aggregates, around.expressions)) or around.args.get("having") is not None
-        if (group is None and not total) or _in_aggregate(node, around):
+        group = select.args.get("group")
+        total = any(map(_aggregates, select.expressions)) or select.args.get("having") is not None
+        if (group is None and not total) or _in_aggregate(node, select):
             return value
-        clause = _clause(node, around)
+        clause = _clause(node, select)
         plain = group is not None and not any(
             isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets) for key in group.expressions
         )
@@ -813,18 +823,18 @@ class Reader:
             hint = "join its table, and group by its value"
             if group is None:
                 hint = "write it in a query around this one, FROM (SELECT sum(…) AS x FROM …) AS q"
-            raise refusal(node, "a subquery beside groups", hint)
+            raise refusal(node, _WITH_GROUPS, hint)
         reader = Expressions(scope, self)
-        meant = [
-            self._grouping(one, around, reader)
+        expressions = [
+            self._grouping(one, select, reader)
             for key in group.expressions
             for one in (key.expressions if isinstance(key, exp.Tuple) else [key])
         ]
-        if any(part is node for key in meant for part in key.walk()):
+        if any(part is node for key in expressions for part in key.walk()):
             return value
-        keys = {reader.value(key).text for key in meant}
+        keys = {reader.value(key).text for key in expressions}
         if {*outer} - keys:
-            why = "a subquery names a column that is no group"
+            why = "a subquery names a column that is not grouped by"
             raise refusal(node, why, "join its table, and group by its value")
         return Value(f"max({value.text})", value.kind)
 
@@ -836,17 +846,17 @@ class Reader:
             or not _aggregates(query.expressions[0])
             or any(query.args.get(part) for part in (*_INNER, "with_"))
         ):
-            why = "a subquery that names a column of the query around it, and may have several rows"
+            why = "a subquery names a column of the query around it, and may have several rows"
             raise refusal(
                 node, why,
                 "write it by the primary key of its table, an aggregate such as max(…) in it, or a "
                 "join with a subquery with GROUP BY",
             )  # fmt: skip
-        around = node.find_ancestor(exp.Select)
-        if around is None or isinstance(_clause(node, around), exp.Where):
+        select = node.find_ancestor(exp.Select)
+        if select is None or isinstance(_clause(node, select), exp.Where):
             return
-        if around.args.get("group") or any(map(_aggregates, around.expressions)):
-            raise refusal(node, "a subquery beside groups", "join a subquery with GROUP BY")
+        if select.args.get("group") or any(map(_aggregates, select.expressions)):
+            raise refusal(node, _WITH_GROUPS, "join a subquery with GROUP BY")
 
     # Groups
 
@@ -861,17 +871,17 @@ class Reader:
                 parts.append(self._sets(key, node, reader))
                 continue
             for one in key.expressions if isinstance(key, exp.Tuple) else [key]:
-                meant = self._grouping(one, node, reader)
-                value = reader.value(meant)
-                if not meant.find(exp.Column):
-                    raise refusal(key, "a constant stands in GROUP BY", "leave it out")
+                expression = self._grouping(one, node, reader)
+                value = reader.value(expression)
+                if not expression.find(exp.Column):
+                    raise refusal(key, "GROUP BY has a constant", "leave it out")
                 plain.append(value.text)
         if not parts:
             plain += self._determined(plain, used, reader)
         return f" GROUP BY {', '.join(dict.fromkeys([*plain, *parts]))}"
 
     def _grouping(self, key: exp.Expr, node: exp.Select, reader: Expressions) -> exp.Expr:
-        """Return the expression of a group: a name is a column of FROM first, then a result's."""
+        """Return the expression of a group; a name is first sought in FROM, then in the result."""
         if isinstance(key, exp.Column) and not key.args.get("table"):
             scope = reader.scope
             if scope.own(key) is not None:
@@ -885,14 +895,16 @@ class Reader:
             if isinstance(part, exp.Paren):
                 return f"({listed(part.this)})"
             if isinstance(part, exp.Rollup | exp.Cube):
-                raise refusal(key, "sets in sets are not known", "write the sets one by one")
+                raise refusal(
+                    key, "nested grouping sets are not known", "write the sets one by one"
+                )
             return reader.value(self._grouping(part, node, reader)).text
 
         return f"{_GROUPS[type(key)]} ({', '.join(map(listed, key.expressions))})"
 
     @staticmethod
     def _determined(plain: list[str], used: list[exp.Column], reader: Expressions) -> list[str]:
-        """Return the columns that a primary key among the groups determines, as far as used."""
+        """Return the used columns that a primary key in GROUP BY determines."""
         scope = reader.scope
         whole = [
             source
@@ -909,18 +921,17 @@ def _this(node: exp.Expr, name: str) -> exp.Expr | None:
     return None if clause is None else clause.this
 
 
-def _clause(node: exp.Expr, around: exp.Expr) -> exp.Expr:
-    """Return the clause of a SELECT that a part stands in."""
-    while node.parent is not None and node.parent is not around:
+def _clause(node: exp.Expr, select: exp.Expr) -> exp.Expr:
+    """Return the clause of a SELECT that has a part."""
+    while node.parent is not None and node.parent is not select:
         node = node.parent
     return node
 
 
 def _is_equal_column(part: exp.Expr, inner: Scope, reader: Expressions) -> bool:
-    """Tell whether a condition is `column = value`, the value of the query around it alone.
+    """Tell whether a condition is `column = value`, where the value is of the outer query alone.
 
-    Several integers may be equal to one float: then the column's own values would be too many
-    groups.
+    A column is not grouped by if it is compared with a float, which several integers may equal.
     """
     if not isinstance(part, exp.EQ):
         return False
@@ -934,9 +945,9 @@ def _is_equal_column(part: exp.Expr, inner: Scope, reader: Expressions) -> bool:
     return len(names) == 1 or not names & {*FLOATS}
 
 
-def _in_aggregate(node: exp.Expr, around: exp.Expr) -> bool:
-    """Tell whether a part of a SELECT stands in an aggregate."""
-    while node is not around and node.parent is not None:
+def _in_aggregate(node: exp.Expr, select: exp.Expr) -> bool:
+    """Tell whether a part of a SELECT is inside an aggregate."""
+    while node is not select and node.parent is not None:
         node = node.parent
         if isinstance(node, exp.Filter) or (
             isinstance(node, exp.Anonymous) and _is_aggregate(node)
@@ -946,20 +957,21 @@ def _in_aggregate(node: exp.Expr, around: exp.Expr) -> bool:
 
 
 def _shared(scope: Scope, before: Sequence[Source]) -> list[str]:
-    """Return the columns that the last table of FROM has in common with its predecessors."""
+    """Return the columns that the last table of FROM shares with the earlier ones."""
     names = dict.fromkeys([*scope.merged, *(name for source in before for name in source.columns)])
     return [name for name in names if name in scope.sources[-1].columns]
 
 
 def _is_conjunct(node: exp.Expr) -> bool:
-    around = node.parent
-    while isinstance(around, exp.And | exp.Paren):
-        around = around.parent
-    return isinstance(around, exp.Where)
+    """Tell whether a condition must be true for every row that WHERE keeps."""
+    outer = node.parent
+    while isinstance(outer, exp.And | exp.Paren):
+        outer = outer.parent
+    return isinstance(outer, exp.Where)
 
 
 def _aggregates(node: exp.Expr) -> bool:
-    """Tell whether an expression has an aggregate that is no window."""
+    """Tell whether an expression has an aggregate that is not a window function."""
     return any(
         isinstance(call, exp.Anonymous) and _is_aggregate(call)
         for call in node.walk(prune=lambda part: isinstance(part, exp.Query))
@@ -967,12 +979,12 @@ def _aggregates(node: exp.Expr) -> bool:
 
 
 def _is_aggregate(call: exp.Anonymous) -> bool:
-    around = call.parent.parent if isinstance(call.parent, exp.Filter) else call.parent
-    return call.name.lower() in (*AGGREGATES, *OF_ORDER) and not isinstance(around, exp.Window)
+    outer = call.parent.parent if isinstance(call.parent, exp.Filter) else call.parent
+    return call.name.lower() in (*AGGREGATES, *OF_ORDER) and not isinstance(outer, exp.Window)
 
 
 def _items(query: exp.Expr | None) -> list[exp.Expr]:
-    """Return the expressions of a query's columns, for messages; a star stands for itself."""
+    """Return the expressions of a query's columns, for messages; empty if one is a star."""
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.this
     items = list(query.expressions) if isinstance(query, exp.Select) else []
@@ -988,7 +1000,7 @@ def _place_of(key: exp.Expr, names: Sequence[str]) -> int | None:
 
 
 def _name(item: exp.Expr) -> str:  # noqa: PLR0911 - one for each form
-    """Return the name that PostgreSQL gives a column; empty where it gives none."""
+    """Return the name that PostgreSQL gives a column; empty if it gives none."""
     match item:
         case exp.Alias():
             return name_of(item.args["alias"])
@@ -1010,4 +1022,4 @@ def _name(item: exp.Expr) -> str:  # noqa: PLR0911 - one for each form
 
 def _require_name(item: exp.Expr, name: str) -> None:
     if not name:
-        raise refusal(item, "it has no name of its own", f"write {written(item)} AS name")
+        raise refusal(item, "it has no name of its own", f"write {author_text(item)} AS name")

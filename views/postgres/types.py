@@ -1,4 +1,4 @@
-"""PostgreSQL's types of values, and the types that Spark's SQL has for them. Pure."""
+"""Types of values in PostgreSQL's SQL, and their types in Spark's. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from changelog.contract.rows.types import ColumnType, Kind
 
 MOST_DIGITS = 38
 KEPT_DIGITS = 6
-"""Decimal places that Spark keeps where a decimal has no room for all."""
+"""Decimal places that Spark keeps of a decimal with too many digits for all of them."""
 QUOTIENT_PLACES, AVERAGE_PLACES = 24, 20
-"""Decimal places that a quotient has at most, and an average of numbers of many digits."""
+"""Most decimal places of a quotient, and of an average of numbers with many digits."""
 QUOTIENT_DIGITS = 37
 
 
@@ -22,8 +22,8 @@ class PgType:
 
     Attributes:
         name: `int2`, `int4`, `int8`, `numeric`, `float4`, `float8`, `text`, `bpchar`, `bool`,
-            `date`, `timestamp`, `timestamptz`, `unknown` of a constant in quotes and of null; of
-            any other type its name.
+            `date`, `timestamp`, `timestamptz`; `unknown` for a constant in quotes and null; for
+            any other type its own name.
         precision: digits of a numeric in Spark.
         scale: its decimal places.
         even: whether every value of a numeric has `scale` digits in PostgreSQL's text.
@@ -66,7 +66,7 @@ NUMBERS = (*INTEGERS, "numeric", *FLOATS)
 TEXTS = ("text", "bpchar")
 MOMENTS = ("date", "timestamp", "timestamptz")
 KNOWN = (*NUMBERS, *TEXTS, *MOMENTS, "bool")
-"""Types whose values are computed with; of others values are compared and shown."""
+"""Types with operators and functions; values of others are only compared and returned."""
 _SIZE = re.compile(r"\(.*?\)")
 _OF_KINDS = {
     Kind.BOOLEAN: BOOL,
@@ -123,7 +123,7 @@ def of_column(column: ColumnType) -> PgType:
 
 
 def element_of(kind: PgType) -> PgType | None:
-    """Return the type of the elements of a list that are compared here; None for others."""
+    """Return the type of a list's elements if they are compared here; None for others."""
     of_lists = {f"{element.name}[]": element for element in (INT2, INT4, INT8, TEXT)}
     return of_lists.get(kind.name)
 
@@ -136,14 +136,14 @@ def in_spark(kind: PgType) -> str:
 
 
 def as_numeric(kind: PgType, literal: str | None = None) -> PgType:
-    """Return an integer type, or a numeric, as a numeric; of a constant its own digits."""
+    """Return an integer type as a numeric; `literal` is of a constant, with its own digits."""
     if kind.name not in WIDTHS:
         return kind
     return numeric(len(literal.lstrip("-")) if literal else WIDTHS[kind.name], 0)
 
 
 def bounded(precision: int, scale: int) -> PgType | None:
-    """Return the type of a result in Spark, or None if that cuts decimal places."""
+    """Return the type of a result in Spark, or None if Spark cuts its decimal places."""
     if precision <= MOST_DIGITS:
         return numeric(precision, scale)
     kept = max(MOST_DIGITS - (precision - scale), min(scale, KEPT_DIGITS))
@@ -151,7 +151,7 @@ def bounded(precision: int, scale: int) -> PgType | None:
 
 
 def widened(kinds: Sequence[PgType]) -> PgType | None:
-    """Return the numeric that holds the values of several, or None."""
+    """Return the numeric for all values of several, or None if it has too many digits."""
     whole, scale = max(kind.whole for kind in kinds), max(kind.scale for kind in kinds)
     if whole + scale > MOST_DIGITS:
         return None
@@ -162,9 +162,9 @@ def widened(kinds: Sequence[PgType]) -> PgType | None:
 def common(  # noqa: PLR0911 - one for each sort
     kinds: Sequence[PgType],
 ) -> PgType | None:
-    """Return the type to which PostgreSQL takes several values, as in CASE and UNION.
+    """Return the type to which PostgreSQL converts several values, as in CASE and UNION.
 
-    See "UNION, CASE, and Related Constructs" in its manual. None where there is none.
+    See "UNION, CASE, and Related Constructs" in its manual. None if there is none.
     """
     typed = [kind for kind in kinds if kind.name != "unknown"]
     names = {kind.name for kind in typed}
@@ -180,4 +180,4 @@ def common(  # noqa: PLR0911 - one for each sort
         return FLOAT8 if "float8" in names else FLOAT4
     if names == {"date", "timestamp"}:
         return TIMESTAMP
-    return None  # a char(n) beside a text is one or the other by their order
+    return None  # for char(n) and text, it depends on their order

@@ -1,4 +1,4 @@
-"""Typed values of a query: their text in Spark's SQL, and PostgreSQL's conversions. Pure."""
+"""Typed values of a query in Spark's SQL, with PostgreSQL's conversions. Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from views.postgres.types import (
 )
 
 _AT_MOST = 80
+"""Letters of a part of a query in messages."""
 _SIGNIFICANT = 16
-"""Digits that a quotient has at least."""
+"""Fewest significant digits of a quotient."""
 _ROUNDED_PLACES = 7
-"""To so many places a quotient is 0 that has more than `QUOTIENT_PLACES`."""
+"""A quotient with more than `QUOTIENT_PLACES` rounds to 0 at so many places."""
 _CONSTANTS = ("DATE '", "TIMESTAMP_NTZ '")
+"""Beginnings of constants in Spark's SQL."""
 _SUBQUERY = re.compile(r"\((?:SELECT|WITH) ")
-_WRITTEN = ("uuid", "enum", "json", "jsonb")
-"""Types that are carried as what PostgreSQL's cast to text gives."""
+_CARRIED_AS_TEXT = ("uuid", "enum", "json", "jsonb")
+"""Types that are carried as the result of PostgreSQL's cast to text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,12 @@ class Value:
     """A value of a query.
 
     Attributes:
-        text: its expression in Spark's SQL, which stands alone: with parentheses where it needs.
+        text: its expression in Spark's SQL, in parentheses if it needs them.
         kind: its type.
-        constant: of a constant its text without quotes; None of null and of all others.
+        constant: the text of a constant without quotes; None for null and all other values.
         is_null: whether it is the word NULL.
-        divided: of a quotient of numerics the arguments that make it, and the digits before the
-            point up to which its decimal places are known.
+        divided: for a quotient of numerics, the arguments of the division, and the digits before
+            the point up to which its decimal places are known.
     """
 
     text: str
@@ -62,12 +64,12 @@ NULL = Value("NULL", UNKNOWN, is_null=True)
 
 
 def refusal(node: exp.Expr, why: str, hint: str = "") -> ViewError:
-    """Return the refusal of a part of a query, with its place in the author's text."""
-    return ViewError(f"{place(node)}{written(node)}: {why}", hint=hint)
+    """Return the error that refuses a part of a query, with its place in the author's text."""
+    return ViewError(f"{place(node)}{author_text(node)}: {why}", hint=hint)
 
 
 def place(node: exp.Expr) -> str:
-    """Return `line:column: ` of a part of a query, or nothing if the parser does not tell it."""
+    """Return `line:column: ` of a part of a query; empty if the parser does not know it."""
     metas = [part.meta for part in node.walk() if "line" in part.meta and "start" in part.meta]
     if not metas:
         return ""
@@ -76,14 +78,14 @@ def place(node: exp.Expr) -> str:
     return f"{first['line']}:{column}: "
 
 
-def written(node: exp.Expr) -> str:
-    """Return a part of a query as its author may have written it."""
+def author_text(node: exp.Expr) -> str:
+    """Return a part of a query in the words of its author, as far as the parser keeps them."""
     text = " ".join(node.sql("postgres", comments=False, normalize_functions="lower").split())
     return text if len(text) <= _AT_MOST else text[: _AT_MOST - 3] + "..."
 
 
-def takes(value: Value, kind: PgType) -> bool:
-    """Tell whether PostgreSQL takes a value to a type by itself."""
+def is_implicit(value: Value, kind: PgType) -> bool:
+    """Tell whether PostgreSQL converts a value to a type implicitly."""
     name, to = value.kind.name, kind.name
     if name in {"unknown", to}:
         return True
@@ -94,11 +96,11 @@ def takes(value: Value, kind: PgType) -> bool:
     return (name in TEXTS and to in TEXTS) or (name, to) == ("date", "timestamp")
 
 
-def taken(node: exp.Expr, value: Value, kind: PgType) -> str:
-    """Return the text of a value that PostgreSQL takes to a type by itself.
+def implicit_cast(node: exp.Expr, value: Value, kind: PgType) -> str:
+    """Return the SQL of a value converted to a type as PostgreSQL does implicitly.
 
     Raises:
-        ViewError: it does not.
+        ViewError: PostgreSQL does not.
     """
     if value.is_null:
         return "NULL" if kind.name == "bpchar" else f"cast(NULL AS {in_spark(kind)})"
@@ -111,8 +113,8 @@ def taken(node: exp.Expr, value: Value, kind: PgType) -> str:
                 f"write it as {form}" if form else "",
             )  # fmt: skip
         return built
-    if not takes(value, kind):
-        raise refusal(node, f"{value.kind} is not taken to {kind}", f"cast it: …::{kind}")
+    if not is_implicit(value, kind):
+        raise refusal(node, f"{value.kind} is not converted to {kind}", f"cast it: …::{kind}")
     if kind.name in FLOATS and value.kind.name != kind.name:
         return f"cast({value.text} AS {in_spark(kind)})"
     if (value.kind.name, kind.name) == ("date", "timestamp"):
@@ -121,90 +123,90 @@ def taken(node: exp.Expr, value: Value, kind: PgType) -> str:
 
 
 def as_text(node: exp.Expr, value: Value) -> str:
-    """Return the text that PostgreSQL's cast to text gives.
+    """Return the SQL of PostgreSQL's cast of a value to text.
 
     Raises:
-        ViewError: Spark writes such a value otherwise.
+        ViewError: Spark writes such a value differently.
     """
     kind = value.kind
     if kind.name in {"unknown", "text"}:
-        return taken(node, value, TEXT)
+        return implicit_cast(node, value, TEXT)
     if kind.name == "bpchar":
         return f"trim(TRAILING ' ' FROM {value.text})"
     if kind.name == "numeric" and not kind.even:
         raise refusal(
-            node, "how many decimal places its text has is not known",
+            node, "the number of decimal places of its text is not known",
             f"write (…)::numeric({MOST_DIGITS}, {min(kind.scale, MOST_DIGITS)})::text",
         )  # fmt: skip
-    if kind.name in (*INTEGERS, "numeric", "bool", *_WRITTEN):
+    if kind.name in (*INTEGERS, "numeric", "bool", *_CARRIED_AS_TEXT):
         return f"cast({value.text} AS string)"
     if kind.name in {"date", "timestamp"}:
         return _day_as_text(value)
     hint = (
         "write (… AT TIME ZONE 'UTC')::text" if kind.name == "timestamptz" else "leave the cast out"
     )
-    raise refusal(node, f"the text of {kind} is written otherwise in Spark", hint)
+    raise refusal(node, f"Spark writes the text of {kind} differently", hint)
 
 
 def _day_as_text(value: Value) -> str:
-    """Return the text of a date or timestamp.
+    """Return the SQL of the text of a date or timestamp.
 
-    Spark counts the years before the first as 0, -1, …, and has a sign before those of five digits.
+    Spark counts the years before year 1 as 0, -1, …, and writes a sign before years of five digits.
     """
-    written_so = f"cast({value.text} AS string)"
+    as_string = f"cast({value.text} AS string)"
     if value.text.startswith((*_CONSTANTS,)):
-        return written_so
+        return as_string
     year = f"lpad(cast((1 - extract(year FROM {value.text})) AS string), 4, '0')"
     return (
         f"CASE WHEN extract(year FROM {value.text}) < 1 "
-        f"THEN concat({year}, substring(trim(LEADING '-' FROM {written_so}), 5), ' BC') "
-        f"ELSE replace({written_so}, '+', '') END"
+        f"THEN concat({year}, substring(trim(LEADING '-' FROM {as_string}), 5), ' BC') "
+        f"ELSE replace({as_string}, '+', '') END"
     )
 
 
 def condition(node: exp.Expr, value: Value) -> str:
-    """Return the text of a value that stands where a condition should.
+    """Return the SQL of a value that is used as a condition.
 
     Raises:
-        ViewError: it is no boolean.
+        ViewError: it is not a boolean.
     """
     if value.kind.name == "unknown":
-        return taken(node, value, BOOL)
+        return implicit_cast(node, value, BOOL)
     if value.kind.name != "bool":
-        raise refusal(node, f"it is {value.kind}, and stands where a condition should")
+        raise refusal(node, f"a condition is needed here, and it is {value.kind}")
     return value.text
 
 
 def numeric_of(value: Value) -> PgType:
-    """Return the numeric type of an integer or a numeric; a constant has its own digits."""
+    """Return the numeric type of an integer or a numeric; that of a constant has its digits."""
     return as_numeric(value.kind, value.constant)
 
 
 def quotient(node: exp.Expr, one: Value, other: Value, *, whole: int | None = None) -> Value:
-    """Return a numeric divided by a numeric, with the decimal places that PostgreSQL gives it.
+    """Return the quotient of two numerics, with the decimal places that it has in PostgreSQL.
 
     Args:
         node: the division.
-        one: what is divided.
-        other: by what.
-        whole: of an average its digits before the point at most.
+        one: the dividend.
+        other: the divisor.
+        whole: for an average, its most digits before the point.
 
     Raises:
-        ViewError: how many decimal places PostgreSQL's has cannot be told.
+        ViewError: the number of decimal places in PostgreSQL cannot be known.
     """
     if any(map(_SUBQUERY.search, (one.text, other.text))):
         raise refusal(
-            node, "a subquery stands in a division, where Spark has none",
+            node, "Spark has no subqueries in a division",
             "divide in a query around it: SELECT x / y FROM (SELECT x, (SELECT …) AS y) AS q",
         )  # fmt: skip
     kinds = numeric_of(one), numeric_of(other)
     most, room = QUOTIENT_PLACES, MOST_DIGITS
     for kind in kinds:
-        if not kind.even:  # a quotient of fewer digits before the point has more places anyhow
+        if not kind.even:  # fewer digits before the point leave more places in any case
             room = min(room, 4 * ((_SIGNIFICANT - kind.scale) // 4 + 1))
         if room < 1 or kind.scale > QUOTIENT_PLACES:
             raise refusal(
-                node, "how many decimal places it has depends on those of a value that is divided",
+                node, "its number of decimal places depends on those of a value in the division",
                 "round that value: round(…, 6), or cast it: …::numeric(18, 6)",
             )  # fmt: skip
     if whole is not None and whole > QUOTIENT_DIGITS - most:
@@ -231,7 +233,7 @@ def rounded(node: exp.Expr, value: Value, places: int) -> Value:
     whole = min(kind.whole + 1, MOST_DIGITS - scale)
     text = value.text if value.kind.name in INTEGERS else f"round({value.text}, {places})"
     if value.divided and places <= _ROUNDED_PLACES:
-        # However many digits it has before the point, and if it is next to nothing.
+        # Right for any number of digits before the point, and for quotients close to 0.
         divided, room = value.divided
         text = f"quotient({divided}, {QUOTIENT_PLACES}, {places})"
         whole = MOST_DIGITS - scale

@@ -1,4 +1,4 @@
-"""The query of a view in PostgreSQL's SQL, as one in Spark's. Pure."""
+"""Translates the query of a view from PostgreSQL's SQL to Spark's. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
 from views.base.postgres_sql import PostgresSql
 from views.postgres.parts import check_constants
-from views.postgres.queries import Reader
+from views.postgres.queries import QueryTranslator
 
 
 def in_spark(
@@ -18,10 +18,10 @@ def in_spark(
     tables: Mapping[TableName, Mapping[str, ColumnType]],
     keys: Mapping[TableName, tuple[str, ...]],
 ) -> str:
-    """Return a query over captured tables in Spark's SQL.
+    """Translate a query over captured tables to Spark's SQL.
 
     Args:
-        text: in PostgreSQL's.
+        text: the query in PostgreSQL's SQL.
         tables: the columns of the captured tables, and their types.
         keys: their primary keys.
 
@@ -29,4 +29,4 @@ def in_spark(
         ViewError: it has a part that is not known to have an equal in Spark's SQL.
     """
     check_constants(text)
-    return Reader(tables, keys).read(sqlglot.parse_one(text, dialect=PostgresSql))
+    return QueryTranslator(tables, keys).read(sqlglot.parse_one(text, dialect=PostgresSql))
