@@ -207,7 +207,7 @@ def test_a_hash_goes_forward_with_nothing_of_the_row_before(cache_url, spark, vi
     assert read_back(bench, 1, first, key) == ([(1, None, "z"), (2, None, "b"), (4, 4, None)], [])
     assert sink.rows(1) == 3
     other: Any = cache_bench(cache_url, spark, view).sink(key=key)
-    assert other.holds_back(1) == "generation 1 holds entries of the form hash"
+    assert other.holds_back(1) == "generation 1 has entries of the form hash"
     sink.drop()
     assert list(redis.Redis.from_url(cache_url).scan_iter(f"*{view}*", count=1000)) == []
 

@@ -239,7 +239,7 @@ def test_a_layout_is_written_whole_by_a_refresh(delta):
     rows = delta.spark.sql("select 1 k")
     why = sink.obstacle(Change(prior=1, gone=rows, keys=1, rows=rows))
     assert why is not None
-    assert "says how its files lie" in why
+    assert "says how its files are laid out" in why
 
 
 def test_no_rows_are_a_table_with_partitions(delta):

@@ -251,7 +251,7 @@ def test_a_table_of_somebody_else_is_not_touched(postgres):
     sink = postgres.sink()
     schema = postgres.spark.sql("select 1 id").schema
     for act in (lambda: sink.open(1, schema), sink.published, sink.drop):
-        with pytest.raises(SinkError, match="was not made for this view"):
+        with pytest.raises(SinkError, match="was not created for this view"):
             act()
     assert postgres.served(view) == [{"id": 7}]
     execute(postgres, f"DROP TABLE {view}")
@@ -296,9 +296,9 @@ def test_options_name_the_table_its_columns_and_their_types(postgres):
         ({"table": "a.b.c"}, "not the name of a table"),
         ({"batch_rows": 0}, "batch_rows"),
         ({"columns": {"nothing": "x"}}, 'columns names "nothing"'),
-        ({"columns": {"id": "x" * 64}}, "64 bytes, 63 are the most"),
+        ({"columns": {"id": "x" * 64}}, "64 bytes, and at most 63"),
         ({"types": {"id": "no_such_type"}}, 'type "no_such_type" does not exist'),
-        ({"types": {"id": "int); drop table x; --"}}, "no name of a type"),
+        ({"types": {"id": "int); drop table x; --"}}, "not the name of a type"),
         ({"types": {"id": "bytea"}}, "cannot cast"),
     ],
 )

@@ -100,7 +100,7 @@ def test_one_refused_document_fails_the_write_and_is_named(search):
 
 @pytest.mark.parametrize("name", ["_id", "a.b", " "])
 def test_column_names_that_mean_something_to_the_search_server_are_refused(search, name):
-    with pytest.raises(SinkError, match="keeps for itself"):
+    with pytest.raises(SinkError, match="reserves"):
         search.sink().open(1, search.spark.sql(f"select 1 id, 2 `{name}`").schema)
 
 

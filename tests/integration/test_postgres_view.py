@@ -96,7 +96,7 @@ def test_a_captured_table_is_never_overwritten(spark, project, capsys, monkeypat
     done = rebuild_view(capsys, monkeypatch, project, "orders")
     (project.root / "views" / "orders.sql").unlink()
     assert done.code == 1
-    assert "public.orders was not made for this view" in done.err
+    assert "public.orders was not created for this view" in done.err
     assert project.query("SELECT count(*) FROM orders WHERE amount IS NOT NULL") != [(0,)]
     assert project.dsn.split("password=")[-1] not in done.err or "password" not in project.dsn
 

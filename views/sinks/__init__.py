@@ -1,14 +1,14 @@
 """Sinks, which serve views: one contract, and a folder for each kind.
 
-Rows come in; a generation that is sealed, served or dropped goes out.
+A sink writes rows as a generation, seals it, serves it and drops it.
 
-The type that a column of a view gets in each kind of sink is decided in one place for each:
+These modules choose the type of a view's column in each kind of sink:
 
-| sink | where |
+| sink | module |
 |---|---|
 | PostgreSQL | `views.sinks.postgres.column_types` |
 | search index | `views.sinks.search.column_types` |
 | topic, Avro | `views.sinks.topic.schema` |
 | cache, JSON of topics | `views.sinks.rendering`: each value as JSON or text |
-| Delta | none: its tables take the types of Spark |
+| Delta | none: its tables have Spark's types |
 """

@@ -1,15 +1,15 @@
 """The contract of sinks: build a generation aside, seal it, and publish it in one step.
 
-The order is open -> write -> seal, then publish or discard. Between `open` and `publish` no
-reader of the view sees anything of the generation, and `publish` is one atomic request to the
-sink: a rebuild that is killed at any point leaves what served before it, and at most a generation
-that `generations` finds and `discard` removes. Sealed is a mark at the sink itself, so any
-process can tell a whole generation from what a killed one left.
+The order is open -> write -> seal, then publish or discard. Between `open` and `publish` no reader
+of the view sees the generation, and `publish` is one atomic request to the sink. So a rebuild that
+is killed at any point leaves the served generation as it was, and at most an unfinished generation,
+which `generations` lists and `discard` removes. The mark of a sealed generation is stored in the
+sink, so any process can tell it from an unfinished one.
 
-Publishing a generation that was published before is the rollback. `drop` ends the view itself.
+A rollback publishes an earlier generation again. `drop` removes the view itself.
 
-A generation that serves may also go forward: `apply` brings it from one frontier to a later one
-by the rows of some keys, in one step for its readers.
+A served generation may also be brought forward: `apply` changes the rows of some keys, so that it
+moves from one frontier to a later one, in one step for its readers.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GONE = "__gone"
-"""The column of a delta that says whether a key has no row any more."""
+"""The column of a delta that tells whether a key no longer has a row."""
 
 
 class UnavailableSinkError(SinkError, UnavailableError):
     """A sink's server does not answer now; trying again later may succeed.
 
     Attributes:
-        sink: its name, where it is known.
+        sink: its name, if it is known.
     """
 
     sink = ""
 
 
 class BusyError(Exception):
-    """A lock is held by others, or a transaction would be disturbed; later it may go."""
+    """A lock is held by others, or a transaction would be disturbed; it may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +64,38 @@ class SinkSettings:
     postgres_url: str | None = field(default=None, repr=False)
     kafka: KafkaConnection | None = None  # the brokers that topics of views are written to
     registry: RegistryConnection | None = None  # of the schemas of such topics
-    topic_prefix: str = "views"  # what the names of such topics begin with, before a point
-    retry_seconds: float = 60.0  # how long a server that is busy or away is asked again
-    # how long one that took a request may be silent before it counts as away
+    topic_prefix: str = "views"  # the names of such topics begin with it and a point
+    retry_seconds: float = 60.0  # how long requests to a busy or absent server are repeated
+    # how long a server with a request may be silent before it counts as absent
     answer_seconds: float = 60.0
-    left_out_at_most: int = 0  # how many rows that a server refuses a generation may go without
+    left_out_at_most: int = 0  # how many refused rows a generation may leave out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """The difference between a generation and an earlier one."""
 
-    prior: int  # number of the other one, which is sealed
-    # the keys whose rows go, by all or some columns of the view's key, none of them twice
+    prior: int  # number of the earlier generation, which is sealed
+    # the keys whose rows are removed, by all or some columns of the view's key, each once
     gone: DataFrame
-    keys: int  # how many these are
-    rows: DataFrame  # the rows that come, each under one of these keys
+    keys: int  # the number of these keys
+    rows: DataFrame  # the new rows, each under one of these keys
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """A row that a server refuses, and that a generation goes without."""
+    """A row that a server refuses and a generation leaves out."""
 
-    id: str  # what it is called in the sink
+    id: str  # its id in the sink
     key: str  # the columns of its key, a JSON object
-    reason: str  # what the server says
+    reason: str  # in the server's words
 
 
 class Sink(Protocol):
     """One view at one place; an instance writes one generation at a time."""
 
     def check(self, schema: StructType) -> None:
-        """Refuse columns that the sink cannot hold, by their names and types; asks no server.
+        """Refuse columns that the sink cannot hold, without a request to its server.
 
         Raises SinkError: naming the column and what to do.
         """
@@ -104,8 +104,8 @@ class Sink(Protocol):
     def open(self, generation: int, schema: StructType) -> None:
         """Begin a generation.
 
-        Raises SinkError: the sink holds that generation already, cannot hold such columns exactly,
-        or its stable name belongs to somebody else.
+        Raises SinkError: the sink has the generation already, cannot hold the columns exactly, or
+        its stable name is in use by others.
         """
         ...
 
@@ -117,9 +117,9 @@ class Sink(Protocol):
         ...
 
     def seal(self) -> Address:
-        """End writing, and mark the generation as whole.
+        """End writing, and mark the generation as complete.
 
-        Raises SinkError: the sink does not hold each row under a key of its own.
+        Raises SinkError: the sink does not have each row under a key of its own.
         """
         ...
 
@@ -132,25 +132,25 @@ class Sink(Protocol):
         ...
 
     def publish(self, generation: int) -> None:
-        """Show readers a sealed generation instead of the present one, atomically.
+        """Switch readers to a sealed generation, atomically.
 
         Raises SinkError: there is no such generation, or it is not sealed.
         """
         ...
 
     def discard(self, generation: int) -> None:
-        """Remove a generation, sealed or left by a killed rebuild; none there is no error.
+        """Remove a generation, sealed or unfinished; does nothing if there is none.
 
         Raises SinkError: it is the published one.
         """
         ...
 
     def drop(self) -> None:
-        """Remove the view: first what readers open, then all of its generations.
+        """Remove the view: first its stable name, then all of its generations.
 
-        Nothing there is no error, and one that was killed is ended by the next.
+        Does nothing if there is none, and continues a removal that was killed.
 
-        Raises SinkError: its stable name belongs to somebody else; nothing is removed.
+        Raises SinkError: its stable name is in use by others; nothing is removed.
         """
         ...
 
@@ -159,19 +159,19 @@ class Sink(Protocol):
         ...
 
     def generations(self) -> list[int]:
-        """List the generations that the sink itself holds, whole or not, in order."""
+        """List the generations in the sink, finished or not, in order."""
         ...
 
 
 class Database(Protocol):
-    """A server with transactions, in which sinks of several views may be."""
+    """A server with transactions, which sinks of several views may share."""
 
     def connection(self) -> AbstractContextManager[Connection]:
         """Open a connection in autocommit mode."""
         ...
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """Repeat an action while it raises BusyError, for as long as the server may be busy."""
+        """Repeat an action while it raises BusyError, at most `retry_seconds`."""
         ...
 
 
@@ -181,7 +181,7 @@ class TransactionalSink(Sink, Protocol):
 
     @property
     def database(self) -> Database:
-        """Return the server; the sinks of a project are in one."""
+        """Return the server, which is the same for all sinks of this kind in a project."""
         ...
 
     @property
@@ -190,7 +190,7 @@ class TransactionalSink(Sink, Protocol):
         ...
 
     def prepare(self, generation: int) -> None:
-        """Do what can be done before the transaction, and takes long.
+        """Do the slow work that can be done before the transaction.
 
         Raises SinkError: there is no such generation, or it is not sealed.
         """
@@ -199,7 +199,7 @@ class TransactionalSink(Sink, Protocol):
     def move(self, connection: Connection, generation: int) -> None:
         """Publish within the transaction of a connection; readers see it once that is committed.
 
-        Raises BusyError: somebody holds a lock that it needs; SinkError: readers cannot be moved.
+        Raises BusyError: others hold a lock that it needs; SinkError: readers cannot be moved.
         """
         ...
 
@@ -215,37 +215,37 @@ class ChangeableSink(Sink, Protocol):
     def change(self, change: Change) -> None:
         """Write the generation as a change of an older one, instead of `write`.
 
-        Raises SinkError: two rows of the other one have the same key.
+        Raises SinkError: two rows of the older one have the same key.
         """
         ...
 
 
 @runtime_checkable
 class LeavingSink(Sink, Protocol):
-    """A sink that can go without rows that its server refuses; each generation knows which."""
+    """A sink that can leave out rows that its server refuses, and notes them."""
 
     def left_out(self, generation: int) -> Sequence[RefusedRow]:
-        """Return the rows that a sealed generation goes without."""
+        """Return the rows that a sealed generation leaves out."""
         ...
 
 
 def left_out_of(sink: Sink, generation: int) -> Sequence[RefusedRow]:
-    """Return the rows that a sealed generation of any sink goes without."""
+    """Return the rows that a sealed generation of any sink leaves out."""
     return sink.left_out(generation) if isinstance(sink, LeavingSink) else ()
 
 
 def rows_of(sink: Sink, generation: int) -> int:
-    """Return the number of rows of a sealed generation, including rows it had to leave out."""
+    """Return the number of rows of a sealed generation, including rows left out."""
     return sink.rows(generation) + len(left_out_of(sink, generation))
 
 
 @runtime_checkable
 class ForwardSink(Sink, Protocol):
-    """A sink whose sealed generations can go forward under their readers.
+    """A sink whose sealed generations can be brought forward while they are read.
 
-    What is applied says of some keys which row each has at a frontier, or that it has none. So
-    applying it again, or after a part of it, gives the same: whoever was killed begins anew from
-    `position`, which is written with the rows, in the same step or behind them.
+    A delta has, for some keys, the row of each at a frontier, or that there is none. So applying it
+    again, or after a part of it, has the same result: a follower that was killed goes on from
+    `position`, which is written with the rows, in the same step or after them.
     """
 
     def holds_back(self, generation: int) -> str | None:
@@ -255,8 +255,8 @@ class ForwardSink(Sink, Protocol):
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
         """Return the columns that the sink needs of a row, as expressions over a delta.
 
-        A delta has the view's columns and `GONE`. Where that is true only the key's columns have
-        values. Columns are named by the sink, apart from those of others: `__KIND_…`.
+        A delta has the view's columns and `GONE`. Where that is true, only the key's columns have
+        values. Each kind of sink has its own names for these columns: `__KIND_…`.
         """
         ...
 
@@ -272,10 +272,10 @@ class ForwardSink(Sink, Protocol):
     ) -> None:
         """Apply a delta to a sealed generation atomically.
 
-        `delta`: columns `GONE` and `delta_columns`; each key once. `position`: the first one that
-        the generation does not hold any more, afterwards.
+        `delta`: columns `GONE` and `delta_columns`; each key once. `position`: the first position
+        of the log that the generation does not contain afterwards.
 
-        Raises SinkError: there is no such generation, it is not sealed, or refuses a row.
+        Raises SinkError: there is no such generation, it is not sealed, or a row is refused.
         """
         ...
 
@@ -290,11 +290,11 @@ class Opened:
 
     generation: int  # its number
     schema: StructType  # its columns
-    rows: DataFrame | None = None  # what was written, None before `write`
-    written: int | None = None  # the number of rows sent, None when only the sink knows it
+    rows: DataFrame | None = None  # the written rows; None before `write`
+    written: int | None = None  # the number of rows sent; None if only the sink knows it
 
     def begin(self, rows: DataFrame) -> None:
-        """Take note of the rows; `write` is allowed once."""
+        """Store the rows; `write` is allowed once."""
         if self.rows is not None:
             raise SinkError(f"generation {self.generation} was written already")
         if rows.schema.simpleString() != self.schema.simpleString():
@@ -322,7 +322,7 @@ def opened(current: Opened | None, view: str) -> Opened:
 
 
 def refuse_published(view: str, generation: int, published: int | None) -> None:
-    """Raise unless `generation` is another than the published one."""
+    """Refuse to remove the published generation."""
     if generation == published:
         raise SinkError(
             f'generation {generation} of view "{view}" is published and cannot be removed',
@@ -330,9 +330,9 @@ def refuse_published(view: str, generation: int, published: int | None) -> None:
         )
 
 
-def not_sealed(view: str, generation: int, there: Sequence[int]) -> SinkError:
+def not_sealed(view: str, generation: int, existing: Sequence[int]) -> SinkError:
     """Return the error for a generation that is missing or unfinished."""
-    if generation in there:
+    if generation in existing:
         return SinkError(
             f'generation {generation} of view "{view}" is not sealed',
             hint="a rebuild was stopped while it wrote; rebuild the view",
@@ -341,7 +341,7 @@ def not_sealed(view: str, generation: int, there: Sequence[int]) -> SinkError:
 
 
 def held_already(view: str, generation: int) -> SinkError:
-    """Return the error for opening a generation that is there."""
+    """Return the error for opening a generation that exists."""
     return SinkError(
         f'the sink holds generation {generation} of view "{view}" already',
         hint="discard it or take the next number",

@@ -1,4 +1,4 @@
-"""Shared by sinks that apply deltas to a generation."""
+"""Functions of the sinks that apply deltas to a generation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def entry_columns(
     key: Sequence[str],
     form: Callable[[StructType], Column] = document,
 ) -> list[Column]:
-    """Return a row's id and its text, null where there is no row, under names of a sink.
+    """Return a row's id and its text under names of a sink; the text is null if the row is gone.
 
-    `key`: the columns of their key.
+    `key`: the columns of the key.
     """
     return [
         identity(schema, key).alias(f"__{kind}_id"),
@@ -59,7 +59,7 @@ def entry_values(
 def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
     """Return the entries to write, and the ids to remove.
 
-    Raises SinkError: a row has no text, so that it would be none.
+    Raises SinkError: a row has no text, so it would be taken for a missing one.
     """
     come: list[Entry] = []
     gone: list[str] = []
@@ -75,7 +75,7 @@ def entries_of(kind: str, delta: pa.Table) -> tuple[list[Entry], list[str]]:
 
 
 def refuse_older(view: str, generation: int, reached: Position | None, position: Position) -> None:
-    """Raise when a generation has been brought further than a delta goes."""
+    """Refuse a delta that ends before the position that a generation has reached."""
     if reached is not None and position < reached:
         raise SinkError(
             f'generation {generation} of view "{view}" is at {reached} already, and would go back '

@@ -1,12 +1,12 @@
 """Send rendered rows to a server from Spark's executors, in batches bounded by bytes.
 
-What runs on an executor is a `BatchWriter`, a small picklable value; it holds no session, no
-DataFrame and no open connection. It travels inside a pickled function: neither the text of a plan
-nor Spark's settings show its fields, and so no password.
+Executors run a `BatchWriter`, a small picklable value without a session, a DataFrame or an open
+connection. It is sent inside a pickled function, so neither the text of a plan nor Spark's settings
+show its fields, such as a password.
 
-A task that fails at the sink returns the reason as its result instead of throwing. So the driver
-raises one clean line, and counts come from tasks that ended, each counted once even when Spark
-ran one twice. Writing a row again is harmless: an entry is replaced by itself.
+A task that fails at the sink returns the reason as its result and does not raise it. So the driver
+raises one clear line, and the counts are those of completed tasks, each counted once even if Spark
+ran it twice. Writing a row again is harmless: it replaces the same entry.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ Refusal = tuple[str, str, str]
 """The id and the document of an entry that a server refuses, and why."""
 
 _REASON = 300
+"""Characters of a server's reason that are kept."""
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_ENTRIES = 5_000
 RESULT = "written bigint, error string, unavailable boolean, refused string"
+"""The columns of a task's report."""
 
 
 class BatchWriter(Protocol):
     """Writes batches of entries; sent to executors."""
 
     def connected(self) -> AbstractContextManager[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
-        """Return the function that writes one batch and returns the entries that were refused.
+        """Return the function that writes one batch and returns the refused entries.
 
-        It raises SinkError.
+        The function raises SinkError.
         """
         ...
 
@@ -53,8 +55,8 @@ class BatchWriter(Protocol):
 class Loaded:
     """The result of tasks that write rows."""
 
-    rows: int  # how many
-    refused: tuple[RefusedRow, ...]  # those that they went without
+    rows: int  # how many were written
+    refused: tuple[RefusedRow, ...]  # the rows that were left out
 
 
 def load(
@@ -69,7 +71,7 @@ def load(
     """
     results = rendered(rows, key, form).mapInArrow(_task(writer, tuple(key)), RESULT).collect()
     written = counted(results)
-    # A task that Spark ran twice has told of its rows once: its result was taken once.
+    # Spark takes one result of a task that it ran twice, so no refusal is counted twice.
     refusals = (refusal for result in results for refusal in json.loads(result.refused or "[]"))
     return Loaded(written, tuple(RefusedRow(*refusal) for refusal in refusals))
 
@@ -100,7 +102,7 @@ def require_success(result: Row) -> None:
 def reported(write: Callable[[], int], refused: Sequence[RefusedRow] = ()) -> pa.RecordBatch:
     """Return a task's report, as `RESULT`: the number of rows written, or the error.
 
-    `refused`: holds, afterwards, those that it went without.
+    `refused`: the rows that were left out; complete once `write` has returned.
     """
     written, error, unavailable = 0, None, False
     try:
@@ -162,7 +164,7 @@ def in_batches(
     batch: list[Entry] = []
     size = 0
     for entry in entries:
-        # Characters, not bytes: at most four times less, and counting bytes would encode twice.
+        # Characters, not bytes: up to four times fewer, but counting bytes would encode twice.
         length = len(entry[0]) + len(entry[1])
         if batch and (size + length > max_bytes or len(batch) >= max_entries):
             yield batch
@@ -176,7 +178,7 @@ def in_batches(
 def refused_of(refusal: Refusal, key: Sequence[str]) -> RefusedRow:
     """Return the description of an entry that a server refuses.
 
-    `refusal`: the entry, a JSON document by its id, and why. `key`: the columns of the key.
+    `key`: the columns of the key.
     """
     name, text, reason = refusal
     row = json.loads(text)
@@ -185,7 +187,7 @@ def refused_of(refusal: Refusal, key: Sequence[str]) -> RefusedRow:
 
 
 def too_many(place: str, most: int, refused: Sequence[Refusal | RefusedRow]) -> SinkError:
-    """Return the error of a server that refuses more rows than may be left out."""
+    """Return the error for more refused rows than may be left out."""
     last = refused[-1]
     name, reason = (last.id, last.reason) if isinstance(last, RefusedRow) else (last[0], last[2])
     return SinkError(
@@ -195,8 +197,8 @@ def too_many(place: str, most: int, refused: Sequence[Refusal | RefusedRow]) -> 
 
 
 def no_value(name: str) -> SinkError:
-    """Return the error of a row that an entry cannot tell from no row."""
+    """Return the error for a row without a value, which a sink would take for a missing row."""
     return SinkError(
-        f'the row "{name}" has no value, which the sink cannot tell from no row',
+        f'the row "{name}" has no value, so the sink cannot tell it from a missing row',
         hint="leave such rows out of the view, or give them a value",
     )

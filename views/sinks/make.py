@@ -1,4 +1,4 @@
-"""From the name of a kind of sink to the sink."""
+"""Creates the sink of a view by the name of its kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_sink(
     spark: SparkSession,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Sink:
-    """Return the sink of one view; no server is asked anything yet."""
+    """Return the sink of one view, without a request to its server."""
     patience = settings.retry_seconds, settings.answer_seconds
     match kind:
         case "delta":
@@ -51,7 +51,7 @@ def make_sink(
                 options=delta_options(view, options, key),
             )
         case "search":
-            url = _given(settings.search_url, kind)
+            url = _require_url(settings.search_url, kind)
             return SearchSink(
                 view=view,
                 key=key,
@@ -60,7 +60,7 @@ def make_sink(
                 left_out_at_most=settings.left_out_at_most,
             )
         case "cache":
-            url = _given(settings.cache_url, kind)
+            url = _require_url(settings.cache_url, kind)
             return CacheSink(
                 view=view,
                 key=key,
@@ -68,7 +68,7 @@ def make_sink(
                 options=read_options(CacheOptions, view, kind, options),
             )
         case "postgres":
-            url = _given(settings.postgres_url, kind)
+            url = _require_url(settings.postgres_url, kind)
             return PostgresSink(
                 view=view,
                 key=key,
@@ -92,7 +92,7 @@ def make_sink(
             )
 
 
-def _given(url: str | None, kind: str) -> str:
+def _require_url(url: str | None, kind: str) -> str:
     if not url:
         raise _unknown(kind)
     return url
@@ -100,6 +100,6 @@ def _given(url: str | None, kind: str) -> str:
 
 def _unknown(kind: str) -> ConfigurationError:
     return ConfigurationError(
-        f"a view goes to {kind}, but the settings hold no address for it",
+        f"a view goes to {kind}, but the settings have no address for it",
         hint=f"give the address of {kind} in changelog.toml",
     )

@@ -1,4 +1,4 @@
-"""From the JSON of `views/NAME.KIND.json` to a sink's options."""
+"""Reads a sink's options from the JSON of `views/NAME.KIND.json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ T = TypeVar("T", bound=Options)
 
 
 def read_options(model: type[T], view: str, kind: str, options: Mapping[str, Any]) -> T:
-    """Return the options of a view's sink."""
+    """Return the options of a view's sink.
+
+    Raises ConfigurationError: one does not exist, or has a wrong value.
+    """
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:

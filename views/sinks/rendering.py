@@ -1,4 +1,4 @@
-"""A view's rows as an id and a JSON document, exactly, in Spark expressions.
+"""Renders a view's rows exactly as ids and JSON documents, in Spark expressions.
 
 The document is one JSON object with a member per column, in order, nulls present:
 
@@ -16,17 +16,17 @@ The document is one JSON object with a member per column, in order, nulls presen
 | array, struct | array, object, by the same rules |
 | map | object, a key as the text that it would have as an id |
 
-The ends of the range of dates and moments are PostgreSQL's `infinity` and `-infinity`, and are
-written as these words. A year after 9999 has its five or six digits; one before 1 is written as
-PostgreSQL does, `0044-03-15 BC`, `0044-03-15T12:00:00.000000Z BC`.
+The first and last values of dates and timestamps stand for PostgreSQL's `-infinity` and `infinity`
+and are written as these words. A year after 9999 has five or six digits; one before 1 is written as
+in PostgreSQL, `0044-03-15 BC`, `0044-03-15T12:00:00.000000Z BC`.
 
-The id is the value of a key of one column as text (a string without quotes), and the compact JSON
-array of the values of a key of several: `["UA",1545]`. It is null when a part of the key is. An
-array is a compact JSON array. In an id -0.0 is 0.0: as keys the two are equal, in PostgreSQL and
-in Spark.
+The id of a key of one column is its value as text (a string without quotes); that of a key of
+several columns is a compact JSON array of their values: `["UA",1545]`. It is null if a part of the
+key is. An array is a compact JSON array. In an id -0.0 is written as 0.0: as keys the two are equal
+in PostgreSQL and in Spark.
 
-`to_json` alone does not do: it writes decimals as numbers, moments in milliseconds and base64 in
-lines. So each value is brought to its text first and `to_json` only puts quotes and commas.
+`to_json` alone is not enough: it writes decimals as numbers, timestamps in milliseconds and base64
+in lines. So each value is converted to its text first, and `to_json` only adds quotes and commas.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ID = "id"
 DOCUMENT = "document"
 
 _DATE_ENDS = ("+5881580-07-11", "-5877641-06-23")
-_MOMENT_ENDS = ("+294247-01-10 04:00:54.775807", "-290308-12-21 19:59:05.224192")
+_TIMESTAMP_ENDS = ("+294247-01-10 04:00:54.775807", "-290308-12-21 19:59:05.224192")
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 _CLOCK = len("HH:MM:SS.ffffff")
 
@@ -76,7 +76,7 @@ def rendered(
 
 
 def check_session(spark: SparkSession) -> None:
-    """Raise unless the session renders moments in UTC and decimals in plain notation."""
+    """Refuse a session that does not write times in UTC and decimals in plain notation."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone not in {"UTC", "Etc/UTC", "Z", "+00:00"}:
         raise SinkError(
@@ -96,7 +96,7 @@ def document(schema: StructType) -> Column:
 
 
 def identity(schema: StructType, key: Sequence[str]) -> Column:
-    """Return a row's id, null when a part of its key is null."""
+    """Return a row's id, which is null if a part of its key is null."""
     kinds = [schema[name].dataType for name in key]
     values = [_unsigned_zero(column(n), kind) for n, kind in zip(key, kinds, strict=True)]
     if len(key) == 1 and not isinstance(kinds[0], ArrayType):
@@ -109,7 +109,7 @@ def identity(schema: StructType, key: Sequence[str]) -> Column:
 
 
 def _unsigned_zero(value: Column, kind: DataType) -> Column:
-    """Write -0.0 as 0.0."""
+    """Return a value with 0.0 in place of -0.0."""
     match kind:
         case FloatType() | DoubleType():
             return F.when(value == F.lit(0), F.lit(0.0).cast(kind)).otherwise(value)
@@ -139,7 +139,7 @@ def _json_text(value: Column, kind: DataType) -> Column:
 
 
 def _plain(value: Column, kind: DataType) -> Column:  # noqa: PLR0911 - one for each type
-    """Bring a value to a type that `to_json` writes as this module promises."""
+    """Convert a value to a type that `to_json` writes as the table above says."""
     match kind:
         case DecimalType():
             return value.cast("string")
@@ -148,9 +148,9 @@ def _plain(value: Column, kind: DataType) -> Column:  # noqa: PLR0911 - one for 
         case DateType():
             return _date_text(value)
         case TimestampType():
-            return _moment_text(value.cast("timestamp_ntz"), "Z")
+            return _timestamp_text(value.cast("timestamp_ntz"), "Z")
         case TimestampNTZType():
-            return _moment_text(value, "")
+            return _timestamp_text(value, "")
         case ArrayType() if _changes(kind):
             return F.transform(value, lambda item: _plain(item, kind.elementType))
         case StructType() if _changes(kind):
@@ -166,7 +166,7 @@ def _plain(value: Column, kind: DataType) -> Column:  # noqa: PLR0911 - one for 
 
 
 def _changes(kind: DataType) -> bool:
-    """Tell whether a type holds something that `to_json` would write otherwise."""
+    """Tell whether `to_json` alone would write values of a type differently."""
     match kind:
         case ArrayType():
             return _changes(kind.elementType)
@@ -190,7 +190,7 @@ def _date_text(value: Column) -> Column:
     )
 
 
-def _moment_text(value: Column, zone: str) -> Column:
+def _timestamp_text(value: Column, zone: str) -> Column:
     """Render a timestamp_ntz; its text in Spark does not depend on the session's time zone."""
     text = value.cast("string")
     day, clock = F.substring_index(text, " ", 1), F.substring_index(text, " ", -1)
@@ -198,15 +198,15 @@ def _moment_text(value: Column, zone: str) -> Column:
     time = F.concat(F.lit("T"), F.rpad(whole, _CLOCK, "0"), F.lit(zone))
     return (
         F.when(_common_year(text), F.concat(day, time))
-        .when(text == _MOMENT_ENDS[0], "infinity")
-        .when(text == _MOMENT_ENDS[1], "-infinity")
+        .when(text == _TIMESTAMP_ENDS[0], "infinity")
+        .when(text == _TIMESTAMP_ENDS[1], "-infinity")
         .when(F.year(value) > 0, F.concat(_unsigned(day), time))
         .otherwise(F.concat(_before_christ(value, day), time, F.lit(" BC")))
     )
 
 
 def _common_year(text: Column) -> Column:
-    """Tell whether the year is 1 to 9999: Spark writes others with a sign, or as 0000."""
+    """Tell whether the year is between 1 and 9999; Spark writes others with a sign, or as 0000."""
     return (F.substring(text, 5, 1) == "-") & ~text.startswith("0000")
 
 
@@ -215,6 +215,6 @@ def _unsigned(text: Column) -> Column:
 
 
 def _before_christ(value: Column, day: Column) -> Column:
-    """Return the date of year 0 (1 BC) or earlier, counted as PostgreSQL does."""
+    """Return the date of year 0 (1 BC in PostgreSQL) or earlier."""
     year = F.format_string("%04d", F.lit(1) - F.year(value))
     return F.concat(year, F.right(day, F.lit(len("-MM-DD"))))

@@ -1,4 +1,4 @@
-"""Repeat what a server refuses for a while."""
+"""Repeat requests that a server refuses for a while."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 
 def retrying(error: type[Exception], seconds: float, first: float, most: float) -> Retrying:
-    """Return a function that repeats an action while it ends with an error, for some seconds.
+    """Return a function that repeats an action while it fails with this error, for some seconds.
 
-    Its waits grow from the `first` to the `most` seconds; the last error goes on.
+    The pauses grow from `first` to `most` seconds; the last error is raised.
     """
     return Retrying(
         retry=retry_if_exception_type(error),

@@ -45,16 +45,19 @@ _ONE_TEXT = (
     TimestampType,
     TimestampNTZType,
 )
-"""Types whose equal values have one text; floats have one too, once -0.0 is written as 0.0."""
+"""Types whose equal values have one text. Floats have one only if -0.0 is written as 0.0."""
 _OURS = re.compile(
     r"__(gone|key|changed|fault|id|partition|offset|(postgres|topic|search|cache|escape)_.*)"
 )
-"""Names that stand beside a view's columns where its rows are computed, sent and read back."""
+"""Names of columns that are added to a view's where its rows are computed, sent and read back."""
 SCALARS = (*_ONE_TEXT, FloatType, DoubleType)
 
 
 def check_shape(schema: StructType, key: Sequence[str]) -> None:
-    """Raise unless every column and key column is one that all sinks can hold."""
+    """Refuse columns and keys that not all sinks can hold.
+
+    Raises SinkError: naming the column.
+    """
     counted = Counter(name.lower() for name in schema.fieldNames())
     for name, times in counted.items():
         if times > 1:
@@ -83,7 +86,7 @@ def _check_key(schema: StructType, name: str) -> None:
     kind = schema[name].dataType
     if not _is_key_type(kind):
         raise SinkError(
-            f'key column "{name}" is of type {kind.simpleString()}, which has no one text form',
+            f'key column "{name}" is of type {kind.simpleString()}, which cannot be in a key',
             hint="take its fields as columns of their own, and these as the key",
         )
 
@@ -128,6 +131,8 @@ def _check_type(name: str, kind: DataType) -> None:
 def _check_struct(name: str, kind: StructType) -> None:
     counted = Counter(field.lower() for field in kind.fieldNames())
     if not counted or max(counted.values()) > 1:
-        raise SinkError(f'column "{name}" is a struct with no field, or with two of one name')
+        raise SinkError(
+            f'column "{name}" is a struct without fields, or with two fields of one name'
+        )
     for field in kind.fields:
         _check_type(f"{name}.{field.name}", field.dataType)

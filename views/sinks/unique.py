@@ -1,4 +1,4 @@
-"""Every row of a view has a key of its own, with no null in it."""
+"""Checks that every row of a view has a key of its own, without a null in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def column(name: str) -> Column:
 def of_keys(keys: DataFrame, names: Mapping[str, str]) -> tuple[DataFrame, list[Column]]:
     """Return keys under names that no row has, and the condition that a row has one of them.
 
-    Nulls are equal here: a view's row whose key holds one is an error that must come up.
+    Nulls are equal here, so that a row with a null in its key is found and refused later.
     """
     renamed = {name: f"key {name}" for name in names.values()}
     own_keys = keys.select(*(column(name).alias(other) for name, other in renamed.items()))
@@ -42,7 +42,7 @@ def assert_unique(rows: DataFrame, key: Sequence[str]) -> None:
 
 
 def not_unique(key: Sequence[str], values: Sequence[object]) -> SinkError:
-    """Return the error for a key that is null in part or that several rows share."""
+    """Return the error for a key that has a null or that several rows share."""
     text = ", ".join(f"{name}={value!r}" for name, value in zip(key, values, strict=True))
     if any(value is None for value in values):
         return null_in_key([text])

@@ -1,7 +1,7 @@
-"""Rows of Arrow as an id and a JSON document: what `views.sinks.rendering` says, without Spark.
+"""Renders rows of Arrow as ids and JSON documents as `views.sinks.rendering` does, without Spark.
 
-For the few rows that a follower sends. What is rare, and would make this long, is left to Spark:
-moments outside the years 1 to 9999, maps, floats in a key.
+It is used for the few rows that a follower sends. Rare values that would need much code are left to
+Spark: dates and timestamps outside the years 1 to 9999, maps, floats in a key.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _FIRST_DAY, _END_DAY = -719_162, 2_932_897
-"""From 0001-01-01 on, up to 9999-12-31, in days since 1970."""
+"""0001-01-01 and the day after 9999-12-31, in days since 1970."""
 _DAY_US = 86_400_000_000
 _ESCAPE = re.compile(r"\\(?:u00[01][0-9a-f]|.)")
+"""An escaped character in JSON."""
 _PLAIN_BELOW, _PLAIN_FROM = 1e7, 1e-3
+"""Java writes floats in this range without an exponent."""
 
 
 class NotRenderedError(Exception):
@@ -65,11 +67,11 @@ def _bare(value: Any) -> str:  # noqa: ANN401 - of any type
 
 def _json(value: Any) -> str:  # noqa: ANN401 - of any type
     text = orjson.dumps(value).decode()
-    # Java writes the digits of a control character in capitals.
-    return _ESCAPE.sub(_in_capitals, text) if "\\u00" in text else text
+    # Java writes the hexadecimal digits of a control character in upper case.
+    return _ESCAPE.sub(_in_upper_case, text) if "\\u00" in text else text
 
 
-def _in_capitals(match: re.Match[str]) -> str:
+def _in_upper_case(match: re.Match[str]) -> str:
     escape = match[0]
     return escape[:2] + escape[2:].upper() if escape.startswith("\\u") else escape
 
@@ -81,23 +83,23 @@ def _objects(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def plain(array: pa.Array) -> list[Any]:  # noqa: PLR0911 - one for each type
-    """Return the values as `orjson` is to write them."""
+    """Return the values in the form that `orjson` writes as documents need it."""
     kind = array.type
     if pa.types.is_decimal(kind):
-        return _each(array, lambda value: f"{value:f}")
+        return _converted(array, lambda value: f"{value:f}")
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _each(array, lambda value: base64.b64encode(value).decode())
+        return _converted(array, lambda value: base64.b64encode(value).decode())
     if pa.types.is_date(kind):
-        return _moments(array.view(pa.int32()), _FIRST_DAY, _END_DAY, "D", "")
+        return _times(array.view(pa.int32()), _FIRST_DAY, _END_DAY, "D", "")
     if pa.types.is_timestamp(kind):
         zone = "Z" if kind.tz else ""
         first, end = _FIRST_DAY * _DAY_US, _END_DAY * _DAY_US
-        return _moments(
+        return _times(
             array.cast(pa.timestamp("us", kind.tz)).view(pa.int64()), first, end, "us", zone
         )
     if pa.types.is_floating(kind):
         text = _java_double if pa.types.is_float64(kind) else _java_float
-        return _each(array, text)
+        return _converted(array, text)
     if pa.types.is_list(kind):
         return _lists(array)
     if pa.types.is_struct(kind):
@@ -109,16 +111,16 @@ def plain(array: pa.Array) -> list[Any]:  # noqa: PLR0911 - one for each type
     raise NotRenderedError(f"values of {kind}")
 
 
-def _each(array: pa.Array, text: Callable[[Any], Any]) -> list[Any]:
+def _converted(array: pa.Array, text: Callable[[Any], Any]) -> list[Any]:
     return [None if value is None else text(value) for value in array.to_pylist()]
 
 
-def _moments(array: pa.Array, first: int, end: int, unit: str, zone: str) -> list[str | None]:
+def _times(array: pa.Array, first: int, end: int, unit: str, zone: str) -> list[str | None]:
     if array.null_count == len(array):
         return [None] * len(array)
     least, most = pc.min(array).as_py(), pc.max(array).as_py()
     if least < first or most >= end:
-        raise NotRenderedError("a date or moment outside the years 1 to 9999")
+        raise NotRenderedError("a date or timestamp outside the years 1 to 9999")
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     texts = np.datetime_as_string(numbers.astype("int64").view(f"datetime64[{unit}]")).tolist()
     there = array.is_valid().to_pylist()
@@ -154,9 +156,10 @@ def _java_float(value: float) -> Any:  # noqa: ANN401 - a text or a number
 
 
 def _java(value: float, shortest: str, is_same: Callable[[str], bool]) -> Any:  # noqa: ANN401 - a text or a number
-    """Return a float as Java writes it: the shortest digits, an exponent where it has one.
+    """Return a float as Java writes it: with the shortest digits, and maybe an exponent.
 
-    `shortest`: its shortest text, without a sign. `is_same`: tells whether a text reads back as it.
+    `shortest`: its shortest text, without a sign. `is_same`: tells whether a text reads back as
+    this float.
     """
     if math.isnan(value):
         return "NaN"
@@ -173,7 +176,7 @@ def _java(value: float, shortest: str, is_same: Callable[[str], bool]) -> Any:  
     if whole == "0":
         power = int(exponent or 0) - (len(part) - len(part.lstrip("0"))) - 1
     digits = digits.rstrip("0") or "0"
-    if len(digits) == 1:  # Java writes two digits, and those that are nearest
+    if len(digits) == 1:  # Java writes at least two digits, those of the nearest float
         two = f"{abs(value):.1e}"
         digits = two[0] + two[2] if is_same(two) else digits
         power = int(two.partition("e")[2]) if is_same(two) else power

@@ -1,4 +1,4 @@
-"""Keys and values of a cache, behind a pointer to the generation.
+"""Views as keys and values of a cache, with a pointer to the served generation.
 
-Rows come in, keys under a generation go out.
+Each row is an entry whose key has the generation in it.
 """

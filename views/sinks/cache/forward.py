@@ -1,7 +1,7 @@
-"""Bring a generation of a cache forward: all of a delta in one MULTI.
+"""Brings a generation of a cache forward: all of a delta in one MULTI.
 
-A reader who asks for several keys in one command has all of them from before it or all from behind
-it. The position stands beside the entries, under `{view}:position:{generation}`.
+A reader who gets several keys in one command gets all of them from before the delta or all from
+after it. The position is stored with the entries, under `{view}:position:{generation}`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def set_entries(
     """Put entries into a pipeline.
 
     `entries`: at least one. `one_slot`: whether one command may name several keys. `again`: whether
-    entries of these names may be there, of which nothing is to stay.
+    entries with these names may exist, which are then replaced.
     """
     named = {form.entry(name): text for name, text in entries}
     if form.value == "hash":
@@ -46,8 +46,9 @@ def set_entries(
 
 
 _COUNT = "return redis.call('HSET', KEYS[1], ARGV[1], redis.call('SCARD', KEYS[2]))"
-"""How many entries there are is known only once all of them are there."""
+"""Counts the entries inside the transaction, after all of them are written."""
 _AT_ONCE = 1_000
+"""Entries of one command."""
 
 
 class CacheForward:

@@ -1,6 +1,6 @@
-"""Connections to Redis or Valkey, a server or a cluster, and their errors as ours.
+"""Opens connections to Redis or Valkey, a server or a cluster; their errors become SinkErrors.
 
-Holds nothing but the address, so it can be pickled for executors.
+A client has only the address and two times, so it can be pickled for executors.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _CLUSTER_RETRIES = 10
 _CLUSTER_ANSWER_SECONDS = 10.0
-"""A cluster is asked again by number alone, each time anew: no deadline can be laid over that."""
+"""Requests to a cluster are repeated by number alone: its client takes no deadline for them."""
 
 
 class _PatientRetry(Retry):
-    """Asks again a number of times, and not once a time has passed: an answer may take long."""
+    """Repeats a command a number of times, but not after a deadline, as each answer may be slow."""
 
     def __init__(self, pauses: int, seconds: float) -> None:
         super().__init__(ExponentialBackoff(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS), pauses)
@@ -49,7 +49,7 @@ class _PatientRetry(Retry):
         is_retryable: Callable[[Exception], bool] | None = None,
         with_failure_count: bool = False,
     ) -> Any:  # noqa: ANN401 - theirs
-        """Do something until it goes, or the time is up."""
+        """Repeat a command until it succeeds, or the time is up."""
         end = time.monotonic() + self._seconds
 
         def has_time(error: Exception) -> bool:
@@ -63,8 +63,8 @@ class CacheClient:
     """A server, or a cluster by the address of one of its servers."""
 
     url: str = field(repr=False)  # its address; user and password may be in it
-    retry_seconds: float  # about how long a busy or absent server is asked again
-    answer_seconds: float = 60.0  # how long it may be silent, which is asked again too
+    retry_seconds: float  # about how long requests to a busy or absent server are repeated
+    answer_seconds: float = 60.0  # how long it may be silent before a request is repeated
 
     @contextmanager
     def client(self) -> Iterator[Connection]:

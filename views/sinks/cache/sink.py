@@ -1,23 +1,22 @@
-"""A view as cache entries in Redis or Valkey: an entry per key, under its generation.
+"""Serves a view as entries in Redis or Valkey: an entry per key and generation.
 
-| key | holds |
+| key | value |
 |---|---|
 | `{view}:current` | the number of the published generation; readers get this first |
-| `{view}:form:{generation}` | JSON: what the generation's entries are called and what they hold |
+| `{view}:form:{generation}` | JSON: the form of the generation's entries and of their names |
 | `{view}:{generation}:{id}` | a row: a JSON document, a hash, or a text |
 | `{view}:keys:{generation}` | set of the ids of a generation |
 | `{view}:generations` | hash: each generation -> its number of rows, or `open` |
-| `{view}:position:{generation}` | of one that went forward: where the log was then, see `forward` |
+| `{view}:position:{generation}` | the log position after its last delta, see `forward` |
 
-Publishing sets the pointer, one command. The set of ids costs memory (some 60 bytes and the id, a
-row) and is what makes the rest exact: it counts distinct ids, and a generation is removed by
-walking its own ids. The other way, SCAN with a pattern, walks every key of a server that others
-use too. An id is in the set before its entry exists, so nothing that a killed rebuild wrote is
-out of reach.
+Publishing sets the pointer in one command. The set of ids needs memory (about 60 bytes and the id,
+per row), but it counts distinct ids exactly, and a generation is removed by its own ids. The
+alternative, SCAN with a pattern, goes through every key of a server that others use too. An id is
+added to the set before its entry, so whatever a killed rebuild wrote can be removed.
 
-A hash tag stands in the names of entries and ids alone. Pointer, register and form keep theirs, so
-that readers and this sink find every generation when the options change. In a cluster no
-command names two keys, but for an MSET within one slot.
+Only the names of entries and of sets of ids have a hash tag. The names of pointer, register and
+form never change, so that readers and this sink find every generation when the options change. In
+a cluster no command names two keys, except MSET within one slot.
 """
 
 from __future__ import annotations
@@ -54,19 +53,20 @@ if TYPE_CHECKING:
 
 _OPEN = "open"
 _AT_ONCE = 1_000
+"""Entries of one pipeline."""
 _LONGER_SECONDS = 60
-"""How much longer the set of ids stays than the entries: it is what finds them."""
+"""How much longer the set of ids exists than the entries, which are found by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryWriter:
     """Writes entries; sent to executors.
 
-    A task may outlive the process that began it. So each batch asks, behind its entries, whether
-    the generation is still open, and takes them back where it is not.
+    A task may outlive the process that started it. So each batch checks, after its entries, whether
+    the generation is still open, and removes them if it is not.
     """
 
-    server: CacheClient  # where to
+    server: CacheClient  # the server
     view: str  # of the generation
     generation: int  # its number
     form: CacheForm  # of its entries
@@ -80,7 +80,7 @@ class EntryWriter:
                 ids = [name for name, _ in entries]
                 pipeline = client.pipeline(transaction=False)
                 if isinstance(client, RedisCluster):
-                    # The servers of a cluster are sent their parts in no order.
+                    # In a pipeline, the servers of a cluster get their parts in any order.
                     client.sadd(self.form.ids, *ids)
                 else:
                     pipeline.sadd(self.form.ids, *ids)
@@ -115,7 +115,7 @@ class CacheSink:
         self._opened: Opened | None = None
 
     def check(self, schema: StructType) -> None:
-        """Refuse columns that are no entries of the kind that is asked for."""
+        """Refuse columns that cannot be written as entries of the chosen form."""
         check_shape(schema, self._key)
         rendering(self._options.value, schema, self._key)
 
@@ -133,7 +133,7 @@ class CacheSink:
             _refuse_evicting(client)
             if not client.hsetnx(self._register, str(generation), _OPEN):
                 raise held_already(self._view, generation)
-            # One of this number that was removed may still have entries that have not expired.
+            # A removed generation of this number may have entries that have not expired yet.
             self._remove_entries(client, generation)
             client.set(form_key(self._view, generation), form.text())
         self._opened = Opened(generation, schema)
@@ -149,7 +149,7 @@ class CacheSink:
         current.written = load(rows, self._key, writer, as_text).rows
 
     def seal(self) -> Address:
-        """End writing, and mark the generation as whole."""
+        """End writing, and mark the generation as complete."""
         current = opened(self._opened, self._view)
         rows = current.finished()
         with self._server.client() as client:
@@ -190,11 +190,11 @@ class CacheSink:
             client.set(self._pointer, str(generation))
 
     def discard(self, generation: int) -> None:
-        """Remove a generation's entries, in batches that hold nobody up.
+        """Remove a generation's entries, in batches that do not block the server.
 
-        The server frees their memory in the background (UNLINK). With `ttl_seconds` those of a
-        sealed generation go by themselves, so many seconds later. The mark goes first and the
-        register last, so a removal that is killed is found and ended by the next.
+        The server frees their memory in the background (UNLINK). With `ttl_seconds`, those of a
+        sealed generation expire so many seconds later. The mark is removed first and the entry of
+        the register last, so a removal that was killed is found and continued by the next.
         """
         refuse_published(self._view, generation, self.published())
         self._discard(generation, self._options.ttl_seconds)
@@ -213,11 +213,12 @@ class CacheSink:
                 return
             client.hset(self._register, str(generation), _OPEN)
             form = self._form(client, generation)
-            # What was never whole had no readers.
+            # An unfinished generation had no readers.
             self._remove_entries(client, generation, None if rows == _OPEN else ttl_seconds)
             client.hdel(self._register, str(generation))
             if rows == _OPEN:
-                # What a task wrote meanwhile that has outlived its process; from here on it sees.
+                # A task that has outlived its process may have written meanwhile; from here on it
+                # sees that the generation is gone.
                 _remove_all(client, form)
 
     def _remove_entries(
@@ -257,11 +258,11 @@ class CacheSink:
                 return "the servers of a cluster do not change in one step"
             form = self._form(client, generation)
         if form.value != self._options.value:
-            return f"generation {generation} holds entries of the form {form.value}"
+            return f"generation {generation} has entries of the form {form.value}"
         return None
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
-        """Return a row's id and what its entry holds."""
+        """Return a row's id and the value of its entry."""
         form = rendering(self._options.value, schema, self._key)
         return entry_columns("cache", schema, self._key, form)
 
@@ -270,7 +271,7 @@ class CacheSink:
         schema: StructType,  # noqa: ARG002 - the delta has its types
         delta: pa.Table,
     ) -> Mapping[str, pa.Array]:
-        """Return a row's id and what its entry holds."""
+        """Return a row's id and the value of its entry."""
         if self._options.value != "json":
             raise NotRenderedError(f'entries of value "{self._options.value}"')
         return entry_values("cache", self._key, delta)
@@ -278,7 +279,7 @@ class CacheSink:
     def apply(
         self,
         generation: int,
-        schema: StructType,  # noqa: ARG002 - the documents are made by it already
+        schema: StructType,  # noqa: ARG002 - the documents have its columns already
         delta: pa.Table,
         position: Position,
     ) -> None:
@@ -306,13 +307,13 @@ class CacheSink:
         return register(self._view)
 
     def _form(self, client: Connection, generation: int) -> CacheForm:
-        """Return a generation's form; one without a note is from before there were options."""
+        """Return a generation's form; one that has none stored is older than the options."""
         text: Any = client.get(form_key(self._view, generation))
         return CacheForm.of(self._view, generation) if text is None else CacheForm.parse(text)
 
 
 def _named(client: Connection, form: CacheForm) -> Iterator[list[str]]:
-    """Return the names of the entries of a generation, some at once."""
+    """Yield the names of a generation's entries in batches."""
     ids = client.sscan_iter(form.ids, count=_AT_ONCE)
     while names := [form.entry(str(name)) for name in islice(ids, _AT_ONCE)]:
         yield names
@@ -342,7 +343,7 @@ def _unlink(client: Connection, names: Sequence[str]) -> None:
 
 
 def _refuse_evicting(client: Connection) -> None:
-    """Raise when a full server would throw entries of a published view away in silence."""
+    """Refuse a server that silently evicts entries of a published view when it is full."""
     for server in servers(client):
         memory: Any = server.info("memory")
         policy = str(memory.get("maxmemory_policy", "noeviction"))
@@ -350,5 +351,5 @@ def _refuse_evicting(client: Connection) -> None:
             raise SinkError(
                 f"the cache evicts any key when it is full (maxmemory-policy {policy})",
                 hint="set maxmemory-policy to noeviction or to a volatile one; "
-                "keys of what is served never expire",
+                "the keys of served entries never expire",
             )

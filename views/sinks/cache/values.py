@@ -1,8 +1,7 @@
 """Options of a cache, and the values of its entries.
 
-A hash has a field for each column whose value is not null, and a row without a value in a column
-has no such field: so a null and any text are told apart. The text of a field is the JSON of the
-document without its quotes, and for arrays, structs and maps their JSON.
+A hash has a field for each column that is not null, so a null differs from any text. The text of a
+field is the value's JSON in the document, without quotes around a string.
 """
 
 from __future__ import annotations
@@ -25,17 +24,20 @@ from views.sinks.unique import column
 class CacheOptions(Options):
     """Options of one view, `views/NAME.cache.json`."""
 
-    # what an entry is: a JSON document, a hash of texts, or the one value as text
+    # the form of an entry: a JSON document, a hash of texts, or the one value as text
     value: Value = "json"
-    # `view` keeps a generation's entries in one slot of a cluster, `key` those of one key in all
-    # generations and views; without it a cluster spreads them by their names
+    # `view` puts a generation's entries into one slot of a cluster, `key` those of one key in all
+    # generations and views; without it, a cluster spreads them by their names
     hash_tag: HashTag | None = None
-    # how long entries stay once their generation is removed; None is not at all
+    # how long entries stay after their generation is removed; None to remove them at once
     ttl_seconds: int | None = Field(default=None, ge=1)
 
 
 def rendering(value: Value, schema: StructType, key: Sequence[str]) -> Callable[..., Column]:
-    """Return the function that renders rows as entries."""
+    """Return the function that renders rows as entries.
+
+    Raises SinkError: the columns have no such form.
+    """
     if value == "json":
         return document
     if value == "hash":

@@ -1,4 +1,4 @@
-"""Delta tables: generations, commits, deletion vectors.
+"""Views as Delta tables: generations, commits, deletion vectors.
 
-Rows come in, a table that readers find under one name goes out.
+Each generation is a table; readers open a stable one, which lists the files of the served one.
 """

@@ -1,8 +1,8 @@
-"""Rows put in the order that a view's author asks for, and what the files of a table then are.
+"""Sorts rows into partitions and files as a view's options say.
 
-The rows are computed once and kept while that is found out: which partitions there are, how many
-rows, and how many bytes of Parquet a row takes. Then they are sorted by ranges, so that a file
-holds one partition's rows and these lie together by what they are clustered by.
+The rows are computed once and kept while the partitions, the rows, and the bytes of Parquet per row
+are counted. Then they are sorted by ranges, so that a file has rows of one partition, ordered by
+the columns of `cluster_by`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from views.sinks.delta.options import DeltaOptions
 from views.sinks.unique import column
 
 MOST_PARTITIONS = 10_000
-"""Of one table: their values come to the driver, and each is a file at least."""
+"""Partitions of one table: their values are sent to the driver, and each has a file at least."""
 _SAMPLE = 20_000
-"""So many rows tell what a row takes in a file."""
+"""Rows whose size in Parquet is measured."""
 _MB = 1 << 20
 _DIGITS = 32
-"""Of a partition's digest: no two have the same by chance."""
+"""Hexadecimal digits of a partition's digest, enough that no two are equal by chance."""
 _ROWS = "rows of it"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder's name that readers of Hive's layout take for null."""
 
 
 @contextmanager
@@ -41,11 +42,11 @@ def arranged(
 ) -> Iterator[tuple[DataFrame, Layout]]:
     """Yield the rows in the order of their files, and the layout of the files.
 
-    Raises SinkError: there are too many partitions, or one's value cannot stand in a Delta table.
+    Raises SinkError: there are too many partitions, or a Delta table cannot hold the value of one.
     """
     folder = _free_name(rows.columns) if options.partition_by else ""
     named = rows.withColumn(folder, _digest(options.partition_by)) if folder else rows
-    is_kept = rows.storageLevel != StorageLevel.NONE  # by somebody who needs them afterwards
+    is_kept = rows.storageLevel != StorageLevel.NONE  # by the caller, who needs them afterwards
     if not is_kept:
         rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -70,15 +71,16 @@ def arranged(
 
 
 def _ordered(options: DeltaOptions, key: Sequence[str]) -> list[str]:
-    """Return the columns that order the rows of a partition, ending with the key."""
+    """Return the columns by which the rows of a partition are sorted, ending with the key."""
     return list(
         dict.fromkeys((*options.cluster_by, *(n for n in key if n not in options.partition_by)))
     )
 
 
 def _free_name(columns: Sequence[str]) -> str:
-    name, taken = "p", {column.lower() for column in columns}
-    while name in taken:
+    """Return a name for the partition column that no other column has."""
+    name, used = "p", {column.lower() for column in columns}
+    while name in used:
         name += "p"
     return name
 
@@ -114,24 +116,24 @@ def _survey(
 
 
 def _check(view: str, name: str, text: str | None, *, is_date: bool) -> None:
-    """Raise for a value that Delta or a reader would confuse with another."""
+    """Refuse a value that Delta or a reader would confuse with a different value."""
     if text == "":
         why = "an empty text, which Delta cannot tell from null"
     elif text == _HIVE_NULL:
         why = f"{_HIVE_NULL}, which readers take for null"
     elif text is not None and is_date and _DATE.fullmatch(text) is None:
-        why = f"the date {text}, which lies outside of the years 1 to 9999"
+        why = f"the date {text}, which is outside the years 1 to 9999"
     else:
         return
     raise SinkError(
         f'{view}.delta.json: partition_by: "{name}" holds {why}',
-        hint="make a column in the view that says it otherwise, and partition by that; or name "
-        "the column under cluster_by",
+        hint="partition by a column of the view that writes it differently, or name the column "
+        "under cluster_by",
     )
 
 
 def _files(rows: DataFrame, count: int, target_bytes: int) -> int:
-    """Return the number of files of about this size that the rows fill."""
+    """Return the number of files of about this size for the rows."""
     named = rows.select(*(column(name).alias(f"c{n}") for n, name in enumerate(rows.columns)))
     sizes = named.limit(_SAMPLE).mapInArrow(_measure, "seen bigint, bytes bigint").collect()
     seen, size = sum(sample.seen for sample in sizes), sum(sample.bytes for sample in sizes)
@@ -139,7 +141,7 @@ def _files(rows: DataFrame, count: int, target_bytes: int) -> int:
 
 
 def _measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows as Parquet to memory; yield their number and size."""
+    """Write rows as Parquet to memory, and yield their number and size."""
     filled = [batch for batch in batches if batch.num_rows]
     if filled:
         table, sink = pa.Table.from_batches(filled), pa.BufferOutputStream()

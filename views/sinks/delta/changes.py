@@ -1,4 +1,4 @@
-"""The difference between two generations, by rows: their places and keys."""
+"""Computes the difference between two generations by the keys and positions of rows."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _FILE, _ROW, _IS_KNOWN = "name of the file", "row of the file", "is known"
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
-    """The part of a generation that is taken from an older one."""
+class SharedFiles:
+    """The part of a generation that it shares with an older one."""
 
     files: Sequence[DataFile]  # its files
-    seen: Observation  # what was observed of the new rows
+    seen: Observation  # counts of the new rows
 
     def check(self, rows: int) -> None:
-        """Raise unless all new rows were seen, each under a key whose row is gone."""
+        """Check that all new rows were seen, each under a key whose old row was removed."""
         counts = (observed(self.seen) if rows else None) or {}
         strays, seen = counts.get(_STRAYS, 0), counts.get(_ROWS, 0)
-        if strays or seen < rows:  # a task that was tried twice may be seen twice
+        if strays or seen < rows:  # rows of a task that was tried twice may be counted twice
             raise SinkError(
-                f"of {rows:,} new rows {seen:,} were seen, and {strays:,} stand under keys "
-                "whose rows stay",
+                f"of {rows:,} new rows {seen:,} were seen, and {strays:,} have keys whose rows "
+                "stay",
                 hint="rebuild the view without --refresh; this is an error of this program",
             )
 
@@ -49,9 +49,9 @@ def positions_of(
 ) -> dict[str, BitMap64]:
     """Return the positions of the rows with one of some keys, in each file that has any.
 
-    A row that a deletion vector marks already may be among them.
+    Rows that a deletion vector marks already may be included.
 
-    `folder`: that the files are in. `gone`: the keys, few enough for every task's memory.
+    `folder`: of the files. `gone`: the keys, few enough for every task's memory.
     """
     if not files:
         return {}
@@ -73,9 +73,10 @@ def more_marked(
 ) -> dict[str, BitMap64]:
     """Return deletion vectors with more rows marked.
 
-    `before`: the positions that were marked, of each file that has any. `going`: the positions of
-    rows that go; some may be marked already. `keys`: that these rows have, none of which two rows
-    share.
+    `before`: the positions that are marked, of each file that has any. `going`: the positions of
+    rows to remove; some may be marked already. `keys`: the number of these rows' keys.
+
+    Raises SinkError: two rows have the same key.
     """
     nothing = BitMap64()
     names = {*before, *going}
@@ -90,7 +91,7 @@ def more_marked(
 
 
 def within(rows: DataFrame, gone: DataFrame, seen: Observation) -> DataFrame:
-    """Return the rows as they are, and observe how many have none of some keys."""
+    """Return the rows unchanged, and count the rows that have none of some keys."""
     keys, same = of_keys(gone, {name: name for name in gone.columns})
     marked_keys = keys.withColumn(_IS_KNOWN, F.lit(True))
     strays = F.count_if(column(_IS_KNOWN).isNull()).alias(_STRAYS)

@@ -1,7 +1,7 @@
-"""Commits of a Delta table with deletion vectors, which deltalake reads and does not write.
+"""Writes commits of Delta tables with deletion vectors, which deltalake reads but cannot write.
 
-A commit is a file of JSON lines under the next number, made only if there is none: that is what
-makes it atomic (Delta transaction log protocol, "Delta Log Entries" and "Actions").
+A commit is a file of JSON lines with the next number. It is atomic because the file is created only
+if it does not exist (Delta transaction log protocol, "Delta Log Entries" and "Actions").
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from views.sinks.delta.deletion_vectors import FEATURE, Descriptor
 
 _COMMIT = re.compile(r"\d{20}\.json")
 _WRITER_FEATURES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("appendOnly", "invariants")}
-"""What a version of the protocol before there were features stands for."""
+"""The features that versions of the protocol without a list of features imply."""
 
 _BOUNDS = ("minValues", "maxValues", "nullCount")
+"""Statistics of a file's columns in the log."""
 
 Action = dict[str, Any]
 
@@ -36,17 +37,17 @@ class DataFile:
 
     path: str  # relative to the table
     size: int  # in bytes
-    stored: int  # rows that are in the file
-    # where those that are gone are marked; None when all of them count
+    stored: int  # rows in the file, including removed ones
+    # the place of its deletion vector; None if no row is removed
     vector: Descriptor | None = None
     # the text of each partition column's value, None for a null
     partition: Mapping[str, str | None] = field(default_factory=dict)
-    # what the log tells of its columns, in Delta's form
+    # statistics of its columns, in the log's form
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        """Return the number of rows that count."""
+        """Return the number of rows that are not removed."""
         return self.stored - (self.vector.rows if self.vector is not None else 0)
 
 
@@ -58,10 +59,10 @@ class Commits:
     uri: str  # of the table
 
     def adds(self) -> list[Action]:
-        """List the files of the table, as the actions that made them part of it.
+        """List the files of the table, as the actions that added them.
 
-        They are taken from the last commit on that says what the table is: all that we write
-        names each file there.
+        Reading starts at the last commit with metadata, because each commit of ours with metadata
+        lists all files.
         """
         commits: list[list[Action]] = []
         for version in sorted(self._versions(), reverse=True):
@@ -73,7 +74,7 @@ class Commits:
     def data_files(self) -> list[DataFile]:
         """List the files of a generation of ours, from its first commit on.
 
-        Raises VectorError: the rows that are gone are marked in another way than ours.
+        Raises VectorError: a deletion vector is not of the form that we write.
         """
         commits = [self._actions(version) for version in sorted(self._versions(), reverse=True)]
         return [_data_file(add) for add in _living(commits)]
@@ -86,7 +87,7 @@ class Commits:
             self.files.create(self._place(version), "\n".join(lines).encode())
         except FileExistsError as error:
             raise SinkError(
-                f"somebody else changed {self.uri} at the same time", hint="run it again"
+                f"another process changed {self.uri} at the same time", hint="run it again"
             ) from error
 
     def _versions(self) -> list[int]:
@@ -101,7 +102,7 @@ class Commits:
         return f"{self.uri}/_delta_log/{version:020d}.json"
 
 
-def describing(
+def description_actions(
     table: DeltaTable,
     *,
     name: str,
@@ -109,7 +110,10 @@ def describing(
     configuration: Mapping[str, str],
     vectors: bool,
 ) -> list[Action]:
-    """Return the actions that say what a table is, of one with the same columns."""
+    """Return the actions that describe a table: protocol and metadata.
+
+    `table`: one with the same columns. `vectors`: whether it has deletion vectors.
+    """
     before = table.protocol()
     protocol: Action = {
         "minReaderVersion": before.min_reader_version,
@@ -140,9 +144,9 @@ def describing(
 
 
 def adding(file: DataFile, folder: str = "") -> Action:
-    """Return the action that makes a file part of a table.
+    """Return the action that adds a file to a table.
 
-    `file`: its path is relative to the folder. `folder`: relative to the table, with a slash at its
+    `file`: its path is relative to the folder. `folder`: relative to the table, with a slash at the
     end.
     """
     add: Action = {
@@ -161,7 +165,7 @@ def adding(file: DataFile, folder: str = "") -> Action:
 
 
 def removing(add: Action) -> Action:
-    """Return the action that takes a file out of a table, together with its vector."""
+    """Return the action that removes a file from a table, together with its vector."""
     kept = ("path", "partitionValues", "size", "deletionVector")
     file = {name: add[name] for name in kept if name in add}
     ended = {"deletionTimestamp": clock_ms(), "dataChange": True, "extendedFileMetadata": True}
@@ -174,7 +178,7 @@ def path_of(action: Action) -> str:
 
 
 def _living(commits: Sequence[Sequence[Action]]) -> list[Action]:
-    """Return the files that these commits, the newest first, have added and not removed."""
+    """Return the files that these commits, newest first, have added and not removed."""
     files: dict[tuple[str, str], Action] = {}
     for action in (action for actions in reversed(commits) for action in actions):
         if "remove" in action:

@@ -1,8 +1,8 @@
-"""Deletion vectors: which rows of a data file are gone, in the form of Delta's protocol.
+"""Encodes deletion vectors: the removed rows of a data file, in the form of Delta's protocol.
 
-A file of vectors is a byte 1 and then, for each vector, its size, its bytes and their CRC-32. The
-vector itself is a magic number and a 64-bit roaring bitmap of row positions in their portable form.
-Sizes and sums are big-endian, the magic number is little-endian (Delta transaction log protocol,
+A file of vectors is a byte 1 and then, for each vector, its size, its bytes and their CRC-32. A
+vector is a magic number and a 64-bit roaring bitmap of row positions in the portable format. Sizes
+and checksums are big-endian, the magic number is little-endian (Delta transaction log protocol,
 "Deletion Vector Format" and "Deletion Vector File Storage Format"). Pure.
 """
 
@@ -26,16 +26,16 @@ _PYTHON85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _FROM_Z85 = str.maketrans(_PYTHON85, _Z85), str.maketrans(_Z85, _PYTHON85)
 _ID = 20
-"""Characters of an identity in base 85."""
+"""Characters of a UUID in base 85."""
 
 
 class VectorError(ValueError):
-    """The bytes are no deletion vector of the form that we write."""
+    """The bytes are not a deletion vector of the form that we write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The place of a data file's deletion vector."""
+    """The location of a data file's deletion vector."""
 
     identity: uuid.UUID  # of the file of vectors
     offset: int  # of the vector's size in that file, in bytes
@@ -43,7 +43,7 @@ class Descriptor:
     rows: int  # how many rows it marks
 
     def to_json(self, folder: str = "") -> dict[str, Any]:
-        """Return the descriptor as an action of the log has it.
+        """Return the descriptor in the form of the log.
 
         `folder`: of the file of vectors, relative to the table.
         """
@@ -58,7 +58,7 @@ class Descriptor:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read what `to_json` gave."""
+        """Read a descriptor that `to_json` has written."""
         if raw.get("storageType") != "u":
             raise VectorError(f"a deletion vector is stored as {raw.get('storageType')!r}")
         encoded = raw["pathOrInlineDv"][-_ID:].translate(_FROM_Z85)
@@ -74,10 +74,10 @@ def file_name(identity: uuid.UUID) -> str:
 def packed(vectors: Mapping[str, BitMap64]) -> tuple[uuid.UUID, bytes, dict[str, Descriptor]]:
     """Put the vectors of some data files into one file of vectors.
 
-    `vectors`: positions of the rows that are gone, for each data file.
+    `vectors`: positions of the removed rows, by data file.
 
     Returns:
-        The identity of the new file, its bytes, and where the vector of each data file is.
+        The identity of the new file, its bytes, and the location of each data file's vector.
     """
     identity = uuid.uuid4()
     data = bytearray(_VERSION)
@@ -94,11 +94,11 @@ def unpacked(data: bytes, at: Descriptor) -> BitMap64:
     begin = at.offset + 4
     vector = data[begin : begin + at.size]
     if data[:1] != _VERSION or data[at.offset : begin] != struct.pack(">I", at.size):
-        raise VectorError(f"no vector of {at.size} bytes stands at offset {at.offset}")
+        raise VectorError(f"there is no vector of {at.size} bytes at offset {at.offset}")
     if data[begin + at.size : begin + at.size + 4] != struct.pack(">I", zlib.crc32(vector)):
-        raise VectorError(f"the sum of the vector at offset {at.offset} is wrong")
+        raise VectorError(f"the checksum of the vector at offset {at.offset} is wrong")
     if vector[:4] != _MAGIC:
-        raise VectorError(f"the vector at offset {at.offset} is of another form")
+        raise VectorError(f"the vector at offset {at.offset} has another form")
     positions = BitMap64.deserialize(vector[4:])
     if len(positions) != at.rows:
         raise VectorError(f"a vector of {at.rows} rows marks {len(positions)}")

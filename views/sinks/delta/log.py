@@ -1,12 +1,12 @@
-"""Delta tables of one view through deltalake: committed files, and the publishing commit.
+"""Reads and publishes the Delta tables of one view through deltalake.
 
-Publishing is one commit on the view's stable table that removes the files of the generation before
+Publishing is one commit on the view's stable table that removes the files of the earlier generation
 and adds those of the next, by their paths relative to the table. No row is read or copied, and a
-Delta commit is atomic: a reader has the old file list or the new one. Schema and protocol go with
-the commit, so generations may differ in columns and in the table features that they need.
+Delta commit is atomic: a reader sees the old file list or the new one. The commit also has schema
+and protocol, so generations may differ in columns and in the table features that they need.
 
-deltalake writes these commits, but where it cannot: for tables with deletion vectors, which it only
-reads, and where partitions come or go (`views.sinks.delta.commits`).
+deltalake writes these commits, except those that it cannot: of tables with deletion vectors, which
+it only reads, and those that change the partition columns (`views.sinks.delta.commits`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from views.sinks.delta.commits import (
     Commits,
     DataFile,
     adding,
-    describing,
+    description_actions,
     path_of,
     removing,
 )
@@ -45,18 +45,18 @@ log = logging.getLogger("changelog.views")
 _SEALED = re.compile(r"sealed, (\d+) rows")
 _GENERATION = re.compile(r"generation (\d+)")
 _CHECKPOINT_EVERY = 10
-"""Commits of a stable table until its log is put together, as Delta's own writers do it."""
+"""Commits of a stable table between checkpoints of its log, as in Delta's own writers."""
 
 
 class ForeignTableError(SinkError):
-    """There is a Delta table in a view's place that is not one of ours."""
+    """A Delta table at a view's path was not published by this program."""
 
 
 class DeltaTables:
     """Access to Delta tables by URI."""
 
     def table(self, uri: str) -> DeltaTable | None:
-        """Open a table, or give None when there is none."""
+        """Open a table; return None if there is none."""
         with sink_errors(uri):
             try:
                 return DeltaTable(uri)
@@ -66,7 +66,7 @@ class DeltaTables:
     def published(self, stable: str) -> int | None:
         """Return the generation that a stable table serves.
 
-        Raises ForeignTableError: the table there is not one that we published; SinkError: it cannot
+        Raises ForeignTableError: the table was not published by this program; SinkError: it cannot
         be read.
         """
         table = self.table(stable)
@@ -81,21 +81,21 @@ class DeltaTables:
         return int(match[1])
 
     def sealed_rows(self, uri: str) -> int | None:
-        """Return the rows of a sealed generation, None when it is missing or not sealed."""
+        """Return the number of rows of a sealed generation; None if it is missing or not sealed."""
         table = self.table(uri)
         match = table and _SEALED.fullmatch(table.metadata().description or "")
         return int(match[1]) if match else None
 
     def seal(self, uri: str, rows: int) -> None:
-        """Mark a generation as whole, in one commit of its own."""
+        """Mark a generation as complete, in one commit."""
         with sink_errors(uri):
             _present(self.table(uri), uri).alter.set_table_description(f"sealed, {rows} rows")
 
     def seal_changed(self, uri: str, files: Sequence[DataFile], rows: int) -> None:
-        """Make a table consist of these files, and mark it complete, in one commit."""
+        """Add these files to a table, and mark it as complete, in one commit."""
         with sink_errors(uri):
             table = _present(self.table(uri), uri)
-            actions = describing(
+            actions = description_actions(
                 table,
                 name="",
                 description=f"sealed, {rows} rows",
@@ -109,7 +109,7 @@ class DeltaTables:
         table = _present(self.table(uri), uri)
         with sink_errors(uri):
             is_sealed = _SEALED.fullmatch(table.metadata().description or "")
-            # No other generation was sealed with vectors than one that we gave them.
+            # A sealed generation with vectors has them from us, so their form is known.
             if not (is_plain(table) or (_has_vectors(table) and is_sealed)):
                 protocol = table.protocol()
                 features = protocol.reader_features or ()
@@ -133,8 +133,8 @@ class DeltaTables:
     def publish(self, stable: str, generation: int, uri: str, folder: str, name: str) -> None:
         """Make the stable table consist of a generation's files.
 
-        `stable`: the table that readers open. `folder`: that table's place relative to the stable
-        table.
+        `stable`: URI of the table that readers open. `uri`: of the generation. `folder`: the
+        generation's path relative to the stable table.
         """
         files, table = self.files(uri), _present(self.table(uri), uri)
         description = f"generation {generation}"
@@ -144,7 +144,7 @@ class DeltaTables:
             columns = list(table.metadata().partition_columns)
             needs_ours = is_marked or bool(columns)
             if before is not None and (needs_ours or _is_beyond_deltalake(before)):
-                about = describing(
+                about = description_actions(
                     table,
                     name=name,
                     description=description,
@@ -181,27 +181,27 @@ class DeltaTables:
         adds = commits.adds()
         if sorted(map(path_of, adds)) != sorted(paths_of(before)):
             raise SinkError(
-                f"the log of {stable} does not tell in its last commits which files it has",
+                f"the last commits of {stable} do not list all of its files",
                 hint=f"remove {stable}/_delta_log and run it again; readers see no table meanwhile",
             )
         commits.commit(version, [*map(removing, adds), *actions])
         if version % _CHECKPOINT_EVERY == 0:
-            self._put_together(stable)
+            self._write_checkpoint(stable)
 
-    def _put_together(self, stable: str) -> None:
-        """Write a checkpoint of the log of a table; without one it is only slower to open."""
+    def _write_checkpoint(self, stable: str) -> None:
+        """Write a checkpoint of a table's log; without one the table is only slower to open."""
         try:
             table = _present(self.table(stable), stable)
             table.create_checkpoint()
             table.cleanup_metadata()
         except (DeltaError, OSError) as error:
-            log.warning("the log of %s is not put together: %s", stable, error)
+            log.warning("the log of %s has no new checkpoint: %s", stable, error)
 
     def _commits(self, uri: str) -> Commits:
         return Commits(Files(), uri)
 
     def distinct(self, uri: str, columns: list[str]) -> tuple[int, int]:
-        """Count, in this process, the distinct keys of a table and the rows with a null in one."""
+        """Count a table's distinct keys and its rows with a null in the key, in this process."""
         names = ['"' + column.replace('"', '""') + '"' for column in columns]
         listed, nulls = ", ".join(names), " or ".join(f"{name} is null" for name in names)
         sql = (
@@ -219,7 +219,7 @@ def _has_vectors(table: DeltaTable) -> bool:
 
 
 def _is_beyond_deltalake(table: DeltaTable) -> bool:
-    """Tell whether deltalake does not replace a table: it has vectors, or would keep partitions."""
+    """Tell whether deltalake cannot replace a table: because of vectors or partition columns."""
     return _has_vectors(table) or bool(table.metadata().partition_columns)
 
 
@@ -231,7 +231,7 @@ def _present(table: DeltaTable | None, uri: str) -> DeltaTable:
 
 @contextmanager
 def sink_errors(uri: str) -> Iterator[None]:
-    """Turn what deltalake and the disk raise into a SinkError that names the table."""
+    """Turn errors of deltalake and the disk into a SinkError that names the table."""
     try:
         yield
     except TableNotFoundError:
@@ -241,7 +241,7 @@ def sink_errors(uri: str) -> Iterator[None]:
 
 
 def failed(uri: str, text: str) -> SinkError:
-    """Return the error for a table that cannot be read or written, from another error's text."""
+    """Return the SinkError for another error's text about a table."""
     if (silent := silence(uri, text)) is not None:
         return UnavailableSinkError(silent, hint="see that it runs, then run it again")
     if "No space left on device" in text or "Disk quota exceeded" in text:

@@ -18,26 +18,27 @@ _KINDS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
     "partition_by": (
         (*TEXTS, *INTEGERS, BooleanType, DateType),
         (
-            "floats, decimals, binary values, moments and nested columns have no text in a table's "
-            "log that all readers take for the same value"
+            "floats, decimals, binary values, timestamps and nested columns have no text in a "
+            "table's log that all readers read as the same value"
         ),
     ),
     "cluster_by": (SCALARS, "nested columns have no order in a file"),
 }
+"""The types that columns of each option may have, and why others may not."""
 
 
 class DeltaOptions(Options):
     """Options of one view."""
 
-    # columns whose values are the same in all rows of a file
+    # columns of which all rows of a file have the same values
     partition_by: tuple[str, ...] = Field(default=(), strict=False)
-    # columns by which rows are in order across files and in each
+    # columns by which rows are sorted, across files and in each file
     cluster_by: tuple[str, ...] = Field(default=(), strict=False)
-    target_file_mb: int = Field(default=128, ge=1)  # about how large a file is to be
+    target_file_mb: int = Field(default=128, ge=1)  # about the size of a file
 
     @property
     def lays_out(self) -> bool:
-        """Return whether rows are to be ordered."""
+        """Tell whether rows must be sorted into files."""
         return bool(self.model_fields_set)
 
     def check(self, view: str, schema: StructType) -> None:
@@ -62,15 +63,16 @@ class DeltaOptions(Options):
 def delta_options(view: str, options: Mapping[str, Any], key: Sequence[str]) -> DeltaOptions:
     """Return the options of a view.
 
-    Raises ConfigurationError: one is not known, has a value that it cannot have, or they do not go
-    together.
+    Raises ConfigurationError: one is not known or has a wrong value, or they do not go together.
     """
     parsed = read_options(DeltaOptions, view, "delta", options)
     columns = [*parsed.partition_by, *parsed.cluster_by]
     twice = next((name for name in columns if columns.count(name) > 1), None)
     if twice is not None:
         raise _refused(
-            view, f'"{twice}" is named twice', "a column is a partition's or orders rows, once"
+            view,
+            f'"{twice}" is named twice',
+            "name each column once, under partition_by or cluster_by",
         )
     if len(parsed.partition_by) > MOST_COLUMNS:
         raise _refused(
@@ -81,7 +83,7 @@ def delta_options(view: str, options: Mapping[str, Any], key: Sequence[str]) -> 
     if parsed.partition_by and set(key) <= set(parsed.partition_by):
         raise _refused(
             view,
-            "partition_by holds the whole key, so that each row would be a file",
+            "partition_by has the whole key, so each row would be a file",
             "name the key's columns under cluster_by",
         )
     return parsed

@@ -1,13 +1,13 @@
-"""A view as a Delta table: `{warehouse}/{view}`, readable by any Delta reader at all times.
+"""Serves a view as a Delta table: `{warehouse}/{view}`, readable by any Delta reader at all times.
 
 Each generation is a Delta table of its own, `{view}/_generations/000007`, written in one commit.
-Folders that begin with `_` are no data to Delta: VACUUM of the stable table leaves them alone.
+Delta ignores folders that begin with `_`, so VACUUM of the stable table does not touch them.
 Publishing adds the generation's files to the stable table's log (`views.sinks.delta.log`); they
 stay where they are until the generation is discarded. See docs/decisions/0004-delta-publish.md.
 
-A generation that differs little from another one can take over its files: deletion vectors mark
-the rows that are gone, and what is new is a file beside them. Each generation still has all its
-files in a folder of its own, as second names of the same bytes, and goes as it came
+A generation that differs little from another one can share its files: deletion vectors mark the
+removed rows, and new rows are in a file of their own. Each generation still has all its files in
+its own folder, as hard links or copies, and is removed like any other
 (docs/decisions/0030-deletion-vectors.md).
 """
 
@@ -32,7 +32,7 @@ from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.delta.arrange import arranged
-from views.sinks.delta.changes import TakenOver, more_marked, positions_of, within
+from views.sinks.delta.changes import SharedFiles, more_marked, positions_of, within
 from views.sinks.delta.commits import DataFile
 from views.sinks.delta.deletion_vectors import file_name, packed
 from views.sinks.delta.log import DeltaTables, ForeignTableError, failed, sink_errors
@@ -45,19 +45,20 @@ if TYPE_CHECKING:
 
 _FOLDER = "_generations"
 _REFUSED = frozenset(" ,;{}()\n\t=")
+"""Characters that Delta does not store in a column's name."""
 _DISK = ("No space left on device", "Disk quota exceeded", "Permission denied", "Read-only file")
 
 MOST_KEYS = 2_000_000
-"""So many positions, of 8 bytes, fit the memory of the driver, and so many keys that of a task."""
+"""Positions of 8 bytes that fit in the driver's memory, and keys that fit in a task's."""
 MANY_FILES = 100
 MANY_GONE = 4
-"""With more files, or when more than one row of so many in them is gone, all are written anew."""
+"""With more files, or more than one removed row in so many, a generation is written as a whole."""
 ROWS_A_FILE = 250_000
-"""So many new rows make a file of their own."""
+"""New rows in one file."""
 
 COUNT_HERE = 2_000_000
-"""Up to so many rows the keys are counted in this process: 0.05-0.2 s a million rows against
-0.8-1.3 s for a Spark job. Above, Spark counts, which holds no key on the driver."""
+"""Up to so many rows, keys are counted in this process: 0.05-0.2 s per million rows, instead of
+0.8-1.3 s for a Spark job. With more rows Spark counts them, without keys on the driver."""
 
 
 class DeltaSink:
@@ -80,10 +81,10 @@ class DeltaSink:
         self._tables = DeltaTables()
         self._stable = f"{uri_of(warehouse)}/{view}"
         self._opened: Opened | None = None
-        self._taken_over: TakenOver | None = None
+        self._shared_files: SharedFiles | None = None
 
     def check(self, schema: StructType) -> None:
-        """Refuse names that Delta does not store, and options for columns that are not there."""
+        """Refuse names that Delta does not store, and options for missing columns."""
         check_shape(schema, self._key)
         self._options.check(self._view, schema)
         for name in schema.fieldNames():
@@ -102,7 +103,7 @@ class DeltaSink:
             is_held = self._files.exists(self._uri(generation))
         if is_held:
             raise held_already(self._view, generation)
-        self._opened, self._taken_over = Opened(generation, schema), None
+        self._opened, self._shared_files = Opened(generation, schema), None
 
     def write(self, rows: DataFrame) -> None:
         """Write all rows of the generation, once, in one commit of the generation's table."""
@@ -118,19 +119,19 @@ class DeltaSink:
     def obstacle(self, change: Change) -> str | None:
         """Return the reason why a generation cannot be written as a change of another, or None."""
         if self._options.lays_out:
-            return f"{self._view}.delta.json says how its files lie"
+            return f"{self._view}.delta.json says how its files are laid out"
         if signs := PATTERN & set(self._stable):
-            return f"the place of the warehouse has a {' and a '.join(sorted(signs))} in it"
+            return f"the path of the warehouse has a {' and a '.join(sorted(signs))} in it"
         if not can_copy(self._stable):
-            return "the warehouse's storage gives no file a second name"
+            return "the warehouse's storage cannot copy files by itself"
         if change.keys > MOST_KEYS:
             return f"{change.keys:,} rows are too many to be marked one by one"
-        return _too_worn(change, self._tables.files(self._uri(change.prior)))
+        return _why_rewrite(change, self._tables.files(self._uri(change.prior)))
 
     def change(self, change: Change) -> None:
         """Write the generation as a change of an older one, instead of `write`.
 
-        Raises SinkError: two rows of the other one have the same key.
+        Raises SinkError: two rows of the older one have the same key.
         """
         current = opened(self._opened, self._view)
         current.begin(change.rows)
@@ -146,17 +147,17 @@ class DeltaSink:
                 self._tables.vectors(prior, files), positions.result(), change.keys
             )
         identity, data, places = packed(vectors)
-        taken = [replace(file, vector=places.get(file.path)) for file in files]
-        taken = [file for file in taken if file.rows]
+        shared = [replace(file, vector=places.get(file.path)) for file in files]
+        shared = [file for file in shared if file.rows]
         with sink_errors(uri):
             self._files.create(f"{uri}/{file_name(identity)}", data)
-            for file in taken:
+            for file in shared:
                 names = (f"{n:06d}/{file.path}" for n in (change.prior, current.generation))
                 self._files.copy(f"{self._stable}/{_FOLDER}", *names)
-        self._taken_over = TakenOver(taken, seen)
+        self._shared_files = SharedFiles(shared, seen)
 
     def seal(self) -> Address:
-        """End writing, and mark the generation as whole."""
+        """End writing, and mark the generation as complete."""
         current = opened(self._opened, self._view)
         current.finished()
         uri = self._uri(current.generation)
@@ -164,14 +165,14 @@ class DeltaSink:
         rows = sum(file.rows for file in written)
         if rows > COUNT_HERE or self._tables.distinct(uri, list(self._key)) != (rows, 0):
             assert_unique(self._spark.read.format("delta").load(uri), self._key)
-        if self._taken_over is None:
+        if self._shared_files is None:
             self._tables.seal(uri, rows)
         else:
-            # No key is twice among the new rows, and none of those that stay has one of theirs.
-            self._taken_over.check(rows)
-            files = [*self._taken_over.files, *written]
+            # The new rows have different keys, and no row that stays has one of them.
+            self._shared_files.check(rows)
+            files = [*self._shared_files.files, *written]
             self._tables.seal_changed(uri, files, sum(file.rows for file in files))
-        self._opened = self._taken_over = None
+        self._opened = self._shared_files = None
         return self.address(current.generation)
 
     def _write(self, rows: DataFrame, uri: str, layout: Layout | None = None) -> None:
@@ -201,7 +202,7 @@ class DeltaSink:
             )
 
     def discard(self, generation: int) -> None:
-        """Remove a generation's files; its log first, so that a rest never looks whole."""
+        """Remove a generation's files, its log first, so that the rest never looks complete."""
         refuse_published(self._view, generation, self.published())
         with sink_errors(self._stable):
             self._files.remove(f"{self._uri(generation)}/_delta_log")
@@ -217,7 +218,7 @@ class DeltaSink:
         except SinkError:
             if not self._files.exists(generations):
                 raise
-            # A log that cannot be read beside generations is what a drop that was killed leaves.
+            # A drop that was killed leaves generations and a log that cannot be read.
         with sink_errors(self._stable):
             self._files.remove(f"{self._stable}/_delta_log")
             for generation in self.generations():
@@ -231,7 +232,7 @@ class DeltaSink:
         return self._tables.published(self._stable)
 
     def generations(self) -> list[int]:
-        """List the generations whose folders are there."""
+        """List the generations that have a folder."""
         with sink_errors(self._stable):
             names = self._files.names(f"{self._stable}/{_FOLDER}")
         return sorted(int(name) for name in names if name.isdecimal())
@@ -246,15 +247,15 @@ class DeltaSink:
             raise SinkError(
                 f'generation {generation} of view "{self._view}" lacks {len(missing)} of its '
                 f"files, such as {min(missing)}",
-                hint="something outside removed them (VACUUM?); rebuild the view",
+                hint="another program removed them (VACUUM?); rebuild the view",
             )
 
     def _uri(self, generation: int) -> str:
         return f"{self._stable}/{_FOLDER}/{generation:06d}"
 
 
-def _too_worn(change: Change, files: Sequence[DataFile]) -> str | None:
-    """Return the reason why a generation is better written whole, or None."""
+def _why_rewrite(change: Change, files: Sequence[DataFile]) -> str | None:
+    """Return the reason why a generation is better written as a whole, or None."""
     if len(files) >= MANY_FILES:
         return f"generation {change.prior} has {len(files)} files"
     stored = sum(file.stored for file in files)
@@ -266,9 +267,9 @@ def _too_worn(change: Change, files: Sequence[DataFile]) -> str | None:
 
 @contextmanager
 def _spark_errors(uri: str) -> Iterator[None]:
-    """Turn a disk or store that does not take what Spark writes into a SinkError.
+    """Turn errors of a disk or store that Spark writes to into a SinkError.
 
-    A query's own errors pass.
+    Errors of the query itself pass.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL: generations loaded by COPY, attached to a stable table.
+"""Views as tables of PostgreSQL: generations loaded by COPY, shown in a stable table.
 
-Rows come in, a partition of the table that readers open goes out.
+Each generation is a table; readers open one that has it as its partition, or a copy of its rows.
 """

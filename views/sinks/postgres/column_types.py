@@ -1,4 +1,4 @@
-"""A view's columns as columns of PostgreSQL: name, type, and how a value gets there exactly.
+"""Maps a view's columns to columns of PostgreSQL: names, types, and exact values.
 
 | Spark | PostgreSQL |
 |---|---|
@@ -66,7 +66,7 @@ _SCALARS: dict[type[DataType], tuple[str, int, encode.Column]] = {
     TimestampType: ("timestamp with time zone", 1184, encode.moment),
     TimestampNTZType: ("timestamp without time zone", 1114, encode.moment),
 }
-"""Name, object id and fields of a type; any other scalar is a text."""
+"""Name, object id and encoder of a type; any other scalar is a text."""
 _TEXT = ("text", 25, encode.text)
 
 
@@ -77,23 +77,23 @@ class ColumnForm:
     name: str  # in the view
     target: str  # in the table
     kind: DataType  # its type in Spark
-    loaded: str  # the type of PostgreSQL that it is loaded as
-    type: str  # the type that it has in the end
+    loaded: str  # its type in PostgreSQL while it is loaded
+    type: str  # its final type in PostgreSQL
 
     @property
     def is_document(self) -> bool:
-        """Tell whether it goes as JSON."""
+        """Tell whether it is sent as JSON."""
         return self.loaded == "jsonb"
 
     def values(self) -> Column:
-        """Return the expression that Spark sends for it."""
+        """Return the expression of its values as they are sent."""
         value = column(self.name)
         return (json_text(value, self.kind) if self.is_document else value).alias(self.name)
 
     def fields(self, array: pa.Array, row: Callable[[int], str] = lambda _: "") -> pa.Array:
-        """Return the fields of COPY.
+        """Return its values as fields of COPY.
 
-        `row`: says which row stands at a place.
+        `row`: returns the words that name the row at a place.
         """
         try:
             if self.is_document:
@@ -119,7 +119,7 @@ def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[C
         if not name or len(name.encode()) > LONGEST_NAME_BYTES:
             raise SinkError(
                 f'column "{name}" cannot be the name of a column of PostgreSQL: it has '
-                f"{len(name.encode())} bytes, {LONGEST_NAME_BYTES} are the most",
+                f"{len(name.encode())} bytes, and at most {LONGEST_NAME_BYTES} are possible",
                 hint=f"give it another name in {view}.postgres.json, under columns",
             )
         if name in _SYSTEM:
@@ -142,7 +142,7 @@ def forms_of(schema: StructType, options: PostgresOptions, view: str) -> tuple[C
 def sent(rows: DataFrame, forms: Sequence[ColumnForm]) -> DataFrame:
     """Return rows with their documents as JSON, in the order of the forms.
 
-    They have names of our own: PySpark reads a name such as `a.b` as a field of a struct.
+    Columns have new names, because PySpark reads a name such as `a.b` as a field of a struct.
     """
     return rows.select(*(form.values().alias(f"c{n}") for n, form in enumerate(forms)))
 
@@ -197,7 +197,7 @@ def _holds_negative_zero(value: Any) -> bool:  # noqa: ANN401 - JSON
 
 
 def first_changed(cursor: Any, table: sql.Composable, form: ColumnForm) -> str | None:  # noqa: ANN401
-    """Return a value of a column, as text, that its final type would not hold exactly."""
+    """Return the text of a value that a column's final type does not hold exactly, or None."""
     cursor.execute(
         sql.SQL(
             f"SELECT {{0}}::text FROM {{1}} WHERE {{0}}::{form.type}::{form.loaded}::text "

@@ -1,10 +1,10 @@
-"""Load a generation from Spark's executors: one connection and one COPY a task.
+"""Loads a generation from Spark's executors: one connection and one COPY per task.
 
 Spark may run a task twice, and may take the result of either. So each attempt writes all of its
-rows in one transaction, which ends by noting itself and its own transaction id among `attempts`,
-and gives its name as its result. Once all tasks have ended, the rows of attempts whose result
-nobody took are deleted, by the transaction that wrote them (`xmin`), before anybody reads the
-table. An attempt that is late finds the generation no longer open, and writes nothing.
+rows in one transaction, which also adds its name and transaction id to `attempts`, and returns its
+name as its result. After all tasks have ended, the rows of attempts whose result Spark did not take
+are deleted by their transaction (`xmin`), before the table has readers. A late attempt finds that
+the generation is no longer open, and writes nothing.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from views.sinks.rendering import check_session
 from views.sinks.unique import null_in_key
 
 _AT_ONCE_BYTES = 8 << 20
+"""Bytes of rows that are encoded at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyWriter:
     """Writes rows by COPY; sent to executors."""
 
-    server: PostgresClient  # where to
+    server: PostgresClient  # the server
     relation: str  # the generation's table in our schema
     forms: tuple[ColumnForm, ...]  # its columns
     batch_rows: int  # the most rows that are turned into COPY's format at once
     key: tuple[str, ...]  # those columns of the view that are never null
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[str | None, int]:
-        """Write all rows in one transaction; returns the attempt's name and their number."""
+        """Write all rows in one transaction; return the attempt's name and their number."""
         full = (self._with_keys(batch) for batch in batches if batch.num_rows)
         first = next(full, None)
         if first is None:
@@ -54,7 +55,8 @@ class CopyWriter:
         with self.server.connection(self.relation) as connection:
             connection.autocommit = False
             cursor: Any = connection.cursor()
-            # The seal's own commit waits for all WAL before it; rows that a crash took are missed.
+            # The commit of the seal waits for all earlier WAL, and its count shows rows that a
+            # crash lost.
             cursor.execute("SET LOCAL synchronous_commit = off")
             cursor.execute("SELECT pg_current_xact_id()::text")
             writer = cursor.fetchone()[0]
@@ -72,7 +74,7 @@ class CopyWriter:
         return attempt, stream.rows
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch whose keys are whole.
+        """Return a batch after checking its keys.
 
         Raises SinkError: a row has a null in its key.
         """
@@ -101,7 +103,7 @@ class CopyWriter:
 
 
 def load(rows: DataFrame, writer: CopyWriter) -> dict[str, int]:
-    """Write every row; returns the attempts that count, each with its number of rows.
+    """Write every row; return the attempts that count, each with its number of rows.
 
     Raises SinkError: a task could not write; the first reason is given.
     """
@@ -115,7 +117,7 @@ def load(rows: DataFrame, writer: CopyWriter) -> dict[str, int]:
 
 
 def remove_others(cursor: Any, relation: str, counted: Sequence[str]) -> None:  # noqa: ANN401
-    """Remove the rows of attempts whose result nobody took."""
+    """Remove the rows of attempts whose result Spark did not take."""
     cursor.execute(
         f"SELECT writer::text FROM {SCHEMA}.attempts WHERE relation = %s "
         "AND attempt <> ALL (%s::uuid[])",
@@ -149,7 +151,7 @@ def tuples(
     batch_rows: int,
     key: Sequence[str] = (),
 ) -> Iterator[tuple[int, memoryview]]:
-    """Return rows in COPY's format, some at once: how many, and their bytes.
+    """Yield rows in COPY's format in portions: their number, and their bytes.
 
     An error names a row by the columns of `key`.
 
@@ -166,7 +168,7 @@ def tuples(
 
 
 def _row(forms: Sequence[ColumnForm], batch: pa.RecordBatch, key: Sequence[str], place: int) -> str:
-    """Return the words for a row by its key; none where there is no key."""
+    """Return the words that name a row by its key; empty without a key."""
     parts = [
         f"{form.name} = {array[place].cast(pa.string()).as_py()}"
         for form, array in zip(forms, batch.columns, strict=True)
@@ -180,28 +182,28 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 class Stream(io.RawIOBase):
-    """The stream from which psycopg2 reads a COPY; keeps the row count, and any error."""
+    """The stream from which psycopg2 reads a COPY; it counts the rows and keeps an error."""
 
     def __init__(self, tuples: Iterator[tuple[int, memoryview]]) -> None:
         super().__init__()
         self._tuples = tuples
-        self._left = memoryview(encode.HEADER)
+        self._remaining = memoryview(encode.HEADER)
         self._ended = False
         self.rows = 0
         self.failure: BaseException | None = None
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, not more than `size`; none at the end."""
-        while not self._left and not self._ended:
+        """Return the next bytes, at most `size`; empty at the end."""
+        while not self._remaining and not self._ended:
             try:
                 portion = next(self._tuples, None)
             except BaseException as error:
                 self.failure = error
                 raise
             if portion is None:
-                self._ended, self._left = True, memoryview(encode.TRAILER)
+                self._ended, self._remaining = True, memoryview(encode.TRAILER)
             else:
-                rows, self._left = portion
+                rows, self._remaining = portion
                 self.rows += rows
-        out, self._left = self._left[:size], self._left[size:]
+        out, self._remaining = self._remaining[:size], self._remaining[size:]
         return bytes(out)

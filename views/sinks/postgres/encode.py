@@ -1,12 +1,12 @@
-"""Arrow's batches to PostgreSQL's binary COPY format, a column at a time.
+"""Encodes Arrow's batches in PostgreSQL's binary COPY format, a column at a time.
 
 A tuple is the number of its fields and then each field: four bytes with its length, or -1 for
-null, and its bytes, all big-endian. Each column is made into an array of such fields by numpy, and
+null, and its bytes, all big-endian. Numpy computes an array of such fields for each column, and
 Arrow joins the columns row by row: the buffer of the result is the stream.
 
 | Arrow | PostgreSQL |
 |---|---|
-| decimal128(p, s) | numeric: all digits in groups of four, the server takes leading zeros away |
+| decimal128(p, s) | numeric: all digits in groups of four; the server removes leading zeros |
 | date32 | date, days since 2000; the ends of the range are `infinity` and `-infinity` |
 | timestamp[us] | timestamp and timestamptz, microseconds since 2000, the same |
 | list of one of these | an array of one dimension |
@@ -34,19 +34,20 @@ _EPOCH_MICROS = 946_684_800_000_000
 _DATE_ENDS = (-(2**31), 2**31 - 1)
 _MOMENT_ENDS = (-(2**63), 2**63 - 1)
 _FIRST_DAY, _LAST_DAY = -2_451_545, 2_145_031_948
-"""What PostgreSQL has of days, since 2000."""
+"""The range of PostgreSQL's dates, in days since 2000."""
 _FIRST_MOMENT = -211_813_488_000_000_000
-"""Of moments in microseconds since 2000; the last is after all those that Spark has."""
+"""PostgreSQL's first timestamp in microseconds since 2000; its last is after all of Spark's."""
 _GROUP = 4
+"""Digits of a group of a numeric."""
 _WORD_DIGITS = 18
-"""Decimals with so many digits are computed as integers of 64 bits."""
+"""Most digits of decimals that are computed as integers of 64 bits."""
 
 Column = Callable[[pa.Array], pa.Array]
-"""Returns the fields of a column, as binary without a null; raises ValueError."""
+"""Encodes a column as fields, binary and without nulls; raises ValueError."""
 
 
 class RangeError(ValueError):
-    """A date or timestamp that PostgreSQL does not have; `place` is the element's."""
+    """A date or timestamp is out of PostgreSQL's range; `place` is its index in the array."""
 
     def __init__(self, why: str, place: int) -> None:
         super().__init__(why)
@@ -54,7 +55,7 @@ class RangeError(ValueError):
 
 
 def rows(columns: list[pa.Array]) -> memoryview:
-    """Return the tuples of fields of columns of one length, at least one."""
+    """Return the bytes of tuples from the fields of their columns, at least one."""
     head = pa.scalar(struct.pack(">h", len(columns)), _BINARY)
     joined = pc.binary_join_element_wise(head, *columns, _EMPTY)
     _, offsets, content = joined.buffers()
@@ -73,7 +74,7 @@ def integer(size: int) -> Column:
 
 
 def real(size: int) -> Column:
-    """Return the encoder of floats of this size in bytes, bit for bit."""
+    """Return the encoder of floats of this size in bytes, which keeps every bit."""
     return lambda array: _fixed(array, _numbers(array, 0.0), f">f{size}")
 
 
@@ -97,7 +98,7 @@ def moment(array: pa.Array) -> pa.Array:
 
 
 def _check_range(array: pa.Array, outside: np.ndarray[Any, Any], kind: str, last_year: int) -> None:
-    """Refuse a date or moment that PostgreSQL would refuse later without naming its column."""
+    """Refuse a date or timestamp that PostgreSQL would refuse later without naming its column."""
     if not outside.any():
         return
     place = int(outside.argmax())
@@ -125,7 +126,7 @@ def bytea(array: pa.Array) -> pa.Array:
 
 
 def jsonb(array: pa.Array) -> pa.Array:
-    """Return the fields of JSON documents that are there as text."""
+    """Return the fields of JSON documents, which are texts."""
     return _sized(array.cast(_BINARY), b"\1")
 
 
@@ -134,7 +135,7 @@ def numeric(precision: int, scale: int) -> Column:
     whole = -(-(precision - scale) // _GROUP)
     fraction = -(-scale // _GROUP)
     pad = fraction * _GROUP - scale
-    # A fraction that is filled up to whole groups must fit too.
+    # The fraction must fit too after it is filled up to whole groups.
     quick = precision <= _WORD_DIGITS and scale + pad <= _WORD_DIGITS
     groups = whole + fraction
     form = [("groups", ">i2"), ("weight", ">i2"), ("sign", ">u2"), ("scale", ">i2")]
@@ -186,14 +187,14 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _numbers(array: pa.Array, null: object) -> np.ndarray[Any, Any]:
-    """Return the values of an array, with another in place of null."""
+    """Return the values of an array as numpy's, with a replacement for null."""
     filled = array.fill_null(null) if array.null_count else array
     numbers: np.ndarray[Any, Any] = filled.to_numpy(zero_copy_only=False)
     return numbers
 
 
 def _unscaled(array: pa.Array, *, quick: bool) -> np.ndarray[Any, Any]:
-    """Return the digits of decimals as integers: of 64 bits, or Python's."""
+    """Return the digits of decimals as integers: of 64 bits if `quick`, or Python's."""
     filled = array.fill_null(Decimal(0)) if array.null_count else array
     content = filled.buffers()[1]
     if quick:
@@ -208,14 +209,14 @@ def _unscaled(array: pa.Array, *, quick: bool) -> np.ndarray[Any, Any]:
 
 
 def _bytes(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Return numbers or records of numpy as their bytes."""
+    """Return the bytes of numpy's numbers or records."""
     ends = np.arange(len(values) + 1, dtype=np.int32) * values.dtype.itemsize
     raw = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(_BINARY, len(values), raw)
 
 
 def _fixed(array: pa.Array, values: np.ndarray[Any, Any], kind: Any) -> pa.Array:  # noqa: ANN401
-    """Return fields of one length; `array` says which are null."""
+    """Return fields of a fixed length, with nulls where `array` has them."""
     form = np.dtype([("size", ">i4"), ("value", kind)])
     fields = np.empty(len(values), form)
     fields["size"], fields["value"] = form.itemsize - 4, values
@@ -224,7 +225,7 @@ def _fixed(array: pa.Array, values: np.ndarray[Any, Any], kind: Any) -> pa.Array
 
 
 def _sized(content: pa.Array, before: bytes = b"") -> pa.Array:
-    """Return byte strings, some null, as fields."""
+    """Return byte strings as fields, each after the bytes `before`; nulls stay null."""
     lengths = _numbers(pc.binary_length(content), 0).astype(np.int64) + len(before)
     if content.null_count:
         lengths = np.where(_numbers(content.is_valid(), False), lengths, -1)

@@ -1,11 +1,11 @@
-"""Mode `exchange`: the generation that serves is the one partition of the table that readers open.
+"""Mode `exchange`: the served generation is the only partition of the table that readers open.
 
-Publishing detaches it and attaches another one, in one transaction whose lock on the table is
-asked for briefly and again: no reader waits long behind it for another one.
+Publishing detaches it and attaches another one, in one transaction. Its lock on the table is
+requested for a moment and again later, so that no reader waits long for it.
 
-A transaction that reads at the state of its beginning (REPEATABLE READ) sees no row that was
-written later, and so would find a generation empty that was loaded after it began. Publishing waits
-for such transactions, as PostgreSQL's CREATE INDEX CONCURRENTLY does.
+A transaction that reads a snapshot of its beginning (REPEATABLE READ) does not see rows written
+later, so a generation loaded after it began would look empty. Publishing waits for such
+transactions, as PostgreSQL's CREATE INDEX CONCURRENTLY does.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ AND pid <> pg_backend_pid() AND application_name NOT LIKE 'changelog%%'
 AND backend_xmin IS NOT NULL AND xact_start < %s
 AND (state <> 'active' OR query_start > xact_start) LIMIT 1
 """
-"""Transactions older than a moment that may still read another table by their old snapshot: one
-that consists of a single statement has locked all of its tables."""
+"""Transactions that began before a given time and may still open another table with their old
+snapshot. One with a single statement has locked all of its tables already."""
 
 
 class Exchange(Readers):
-    """The partitioned table that readers open."""
+    """The partitioned table that readers open, whose partition is exchanged."""
 
     def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
-        """Raise when the table that readers open is somebody else's, or does not fit."""
-        existing = self.stable.found(cursor)
+        """Refuse a table that was created by others, or does not fit."""
+        existing = self.stable.oid(cursor)
         if self.auto_create:
             if existing is not None and existing != self.registry.made(cursor):
                 raise foreign(self.stable.target)
@@ -51,7 +51,7 @@ class Exchange(Readers):
 
     def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
         """Give a generation the indexes and constraints of the stable table."""
-        if self.stable.found(cursor) is not None:
+        if self.stable.oid(cursor) is not None:
             self.stable.prepare(cursor, relation)
 
     def wait(self, cursor: Any, entry: Entry) -> None:  # noqa: ANN401
@@ -65,8 +65,8 @@ class Exchange(Readers):
             )
 
     def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
-        """Attach a sealed generation in place of the one that serves."""
-        existing = self.stable.found(cursor)
+        """Attach a sealed generation in place of the served one."""
+        existing = self.stable.oid(cursor)
         if existing is None:
             self.stable.make(cursor, entry.relation)
             self.stable.attach(cursor, entry.relation)
@@ -77,11 +77,11 @@ class Exchange(Readers):
                 if reason := self.stable.unfit(cursor, columns):
                     raise self._unfit(reason)
             self.stable.move(cursor, entry.relation, attached)
-        self.registry.note_made(cursor, self.stable.found(cursor))
+        self.registry.note_made(cursor, self.stable.oid(cursor))
 
     def drop(self, cursor: Any) -> None:  # noqa: ANN401
-        """Remove the table; one that a user made stays, without rows."""
-        existing = self.stable.found(cursor)
+        """Remove the table; one that a user created stays, without rows."""
+        existing = self.stable.oid(cursor)
         if existing is not None and existing == self.registry.made(cursor):
             attached = self.stable.partition(cursor, existing)
             if attached is not None:

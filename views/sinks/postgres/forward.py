@@ -1,8 +1,7 @@
-"""Bring a generation's table forward: all of a delta, and the position, in one transaction.
+"""Brings a generation's table forward: all of a delta, and the position, in one transaction.
 
-The rows come by binary COPY into a temporary table, in the types that a rebuild loads them in;
-from there each is brought to its final type under the check of a rebuild, and replaces the row
-of its key.
+The rows are loaded by binary COPY into a temporary table, in the same types as in a rebuild. From
+there each is cast to its final type, with the checks of a rebuild, and replaces the row of its key.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _COLUMN = "__postgres_"
 
 
 def columns_sent(forms: Sequence[ColumnForm]) -> list[Column]:
-    """Return the expressions that Spark sends for a row."""
+    """Return the expressions of a row's columns as they are sent."""
     return [form.values().alias(f"{_COLUMN}{number}") for number, form in enumerate(forms)]
 
 
 def values_sent(forms: Sequence[ColumnForm], delta: pa.Table) -> dict[str, pa.Array]:
-    """Return the same of a delta that was computed without Spark.
+    """Return the columns to send of a delta that was computed without Spark.
 
     Raises NotRenderedError: a value is left to Spark.
     """
@@ -59,10 +58,10 @@ class PostgresForward:
     forms: tuple[ColumnForm, ...]  # its columns
     key: tuple[str, ...]  # the columns of its primary key
     batch_rows: int  # the most rows that are turned into COPY's format at once
-    also: sql.Identifier | None = None  # another table that gets the same
+    also: sql.Identifier | None = None  # another table that the delta is applied to
 
     def apply(self, cursor: Any, delta: pa.Table, position: Position) -> None:  # noqa: ANN401
-        """Do all of it inside the transaction of a cursor.
+        """Apply a delta inside the transaction of a cursor.
 
         Raises SinkError: another process has gone further, or a row has no exact form;
         psycopg2.Error: the server refuses a row.
@@ -82,7 +81,7 @@ class PostgresForward:
         self.registry.note_forward(cursor, self.generation, (entry.rows or 0) + change, position)
 
     def _remove(self, cursor: Any, relation: sql.Composable, gone: pa.Table) -> int:  # noqa: ANN401
-        """Remove the rows of keys; returns how many were there."""
+        """Remove the rows of keys; return how many there were."""
         keys = [form for form in self.forms if form.target in self.key]
         self._load(cursor, gone, keys)
         if self.also is not None:
@@ -100,7 +99,7 @@ class PostgresForward:
         return int(cursor.rowcount)
 
     def _put(self, cursor: Any, relation: sql.Composable, come: pa.Table) -> int:  # noqa: ANN401
-        """Insert or replace rows; returns how many are new."""
+        """Insert or replace rows; return how many are new."""
         self._load(cursor, come, self.forms)
         delta = sql.SQL("pg_temp.{}").format(sql.Identifier(_DELTA))
         for form in self.forms:
@@ -133,7 +132,7 @@ class PostgresForward:
             sql.SQL(", ").join(map(sql.Identifier, self.key)),
             act or sql.SQL("DO NOTHING"),
         )
-        # `xmax` of a row that was there is the lock that the update took; a new one has none.
+        # A replaced row has the lock of the update in `xmax`; a new one has none.
         counted = sql.SQL("WITH put (is_new) AS ({}) SELECT count(*) FROM put WHERE is_new")
         cursor.execute(counted.format(statement))
         return int(cursor.fetchone()[0])

@@ -1,13 +1,13 @@
-"""Modes `upsert` and `insert`: the rows of a generation are brought into a table that stays.
+"""Modes `upsert` and `insert`: the rows of a generation are copied into a permanent table.
 
-One transaction makes the table hold a generation: rows that are new are inserted, those that
-differ are replaced, those go that the generation before had and this one has not; what serves is
-noted in it. So a reader sees one generation or the other, whatever his isolation, no lock keeps him
-out, and a crash leaves the one or the other. Rows of keys that the view never had are not touched:
-the table may have others, and columns of its own.
+One transaction brings the table to a generation: it inserts new rows, replaces changed ones,
+removes those that only the earlier generation has, and stores the number of the generation. So a
+reader sees one generation or the other at any isolation level, is not locked out, and a crash
+leaves one or the other. Rows with keys that the view never had are not touched: the table may have
+other rows, and columns of its own.
 
-Rows are compared as they are stored (`record_image_ne`): PostgreSQL calls -0.0 and 0.0 equal, and
-they are other values.
+Rows are compared as they are stored (`record_image_ne`), because PostgreSQL treats the different
+values -0.0 and 0.0 as equal.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from views.sinks.postgres.readers import Readers
 from views.sinks.postgres.registry import Entry, place
 from views.sinks.postgres.stable import Columns, columns_of, foreign, has_unique_key
 
-_HAS_ITS_OWN_MIND = """
+_MAY_CHANGE_ROWS = """
 SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %(table)s::regclass AND NOT tgisinternal)
     OR EXISTS (SELECT FROM pg_rewrite WHERE ev_class = %(table)s::regclass)
     OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = %(table)s::regclass AND attgenerated <> '')
 """
-"""Whether what is written into a table may become something else there."""
+"""Whether a table may change the rows that are written to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InPlace(Readers):
-    """The plain table that readers open; `mode` replaces and removes rows, or only adds them."""
+    """The plain table that readers open; `mode` is to replace and remove rows, or only to add."""
 
     mode: SwapMode
 
     def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
-        """Raise when the table that readers open is somebody else's, or does not fit."""
-        existing = self.stable.found(cursor)
+        """Refuse a table that was created by others, or does not fit."""
+        existing = self.stable.oid(cursor)
         if existing is not None and self.stable.partition(cursor, existing) is not None:
             raise self._other_mode("has a generation as its partition")
         if self.auto_create:
@@ -53,26 +53,26 @@ class InPlace(Readers):
         return self.registry.serving(cursor)
 
     def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
-        """Bring the rows of a sealed generation into the table."""
+        """Bring the table's rows to a sealed generation."""
         before = self.current(cursor)
         if before == generation:
             return
         columns = columns_of(cursor, place(entry.relation))
-        if self.auto_create and self.stable.found(cursor) is None:
+        if self.auto_create and self.stable.oid(cursor) is None:
             self._make(cursor, entry.relation, columns)
             self._note(cursor, generation)
             return
         self._fit(cursor, columns)
-        # Readers read on; no other writer comes between the comparison and the rows.
+        # Readers are not blocked, but no one else can write between the comparison and our writes.
         statement = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(statement.format(self.stable.name))
-        # Rows that somebody has locked are all that can hold this up now.
+        # From here on only locks on single rows can delay this.
         cursor.execute("SET LOCAL lock_timeout = '1s'")
-        self._bring(cursor, entry, before, [name for name, _ in columns])
+        self._write_rows(cursor, entry, before, [name for name, _ in columns])
         self._note(cursor, generation)
 
     def _note(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
-        self.registry.note_made(cursor, self.stable.found(cursor))
+        self.registry.note_made(cursor, self.stable.oid(cursor))
         self.registry.note_serving(cursor, generation)
 
     def _make(
@@ -81,7 +81,7 @@ class InPlace(Readers):
         relation: str,
         columns: Columns,
     ) -> None:
-        """Make the table with the rows of a generation: the key goes last, which is quicker."""
+        """Create the table with the rows of a generation, and then its key, which is faster."""
         cursor.execute(self._definition(columns, keyed=False))
         copied = sql.SQL("INSERT INTO {} SELECT * FROM {}")
         cursor.execute(copied.format(self.stable.name, place(relation)))
@@ -90,8 +90,8 @@ class InPlace(Readers):
         cursor.execute(keyed.format(self.stable.name, keys))
 
     def drop(self, cursor: Any) -> None:  # noqa: ANN401
-        """Remove the table; of one that a user made the view's rows, but where they only come."""
-        existing, serving = self.stable.found(cursor), self.current(cursor)
+        """Remove the table, or from a user's table the view's rows, unless the mode only adds."""
+        existing, serving = self.stable.oid(cursor), self.current(cursor)
         if existing is not None and existing == self.registry.made(cursor):
             if self.auto_create:
                 cursor.execute(sql.SQL("DROP TABLE {}").format(self.stable.name))
@@ -103,19 +103,22 @@ class InPlace(Readers):
         self.registry.note_serving(cursor, None)
 
     def holds_back(self) -> str | None:
-        """Return that rows cannot be replaced, if the mode only adds them."""
+        """Return that rows cannot be replaced, in the mode that only adds them; else None."""
         if self.mode is SwapMode.INSERT:
-            return "its table in PostgreSQL gets new rows alone (mode insert)"
+            return "its table in PostgreSQL gets only new rows (mode insert)"
         return None
 
     def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401
-        """Return the table, for the generation that it holds."""
+        """Return the table if it has this generation's rows, or None.
+
+        Raises SinkError: the table may change rows that are written to it.
+        """
         if self.current(cursor) != generation:
             return None
-        if self._has_its_own_mind(cursor):
+        if self._may_change_rows(cursor):
             raise SinkError(
-                f"{self.stable.target} has triggers, rules or generated columns, so the rows of a "
-                "delta may become others there",
+                f"{self.stable.target} has triggers, rules or generated columns, so it may change "
+                "the rows of a delta",
                 hint="rebuild the view, which compares all rows; or follow it in mode exchange",
             )
         return self.stable.name
@@ -127,7 +130,7 @@ class InPlace(Readers):
         else:
             self.stable.follow(cursor, columns, keeps_rows=True)
 
-    def _bring(
+    def _write_rows(
         self,
         cursor: Any,  # noqa: ANN401
         entry: Entry,
@@ -147,11 +150,11 @@ class InPlace(Readers):
                 gone.format(self.stable.name, old, self._same("t", "o"), new, self._same("o", "g"))
             )
         cursor.execute(self._insert(new, names))
-        if self._has_its_own_mind(cursor):
+        if self._may_change_rows(cursor):
             self._require_same(cursor, new, names)
 
-    def _has_its_own_mind(self, cursor: Any) -> bool:  # noqa: ANN401
-        cursor.execute(_HAS_ITS_OWN_MIND, {"table": self.stable.name.as_string(cursor)})
+    def _may_change_rows(self, cursor: Any) -> bool:  # noqa: ANN401
+        cursor.execute(_MAY_CHANGE_ROWS, {"table": self.stable.name.as_string(cursor)})
         return bool(cursor.fetchone()[0])
 
     def _insert(self, new: sql.Composable, names: Sequence[str]) -> sql.Composed:
@@ -174,12 +177,12 @@ class InPlace(Readers):
         old: sql.Composable | None,
         names: Sequence[str],
     ) -> None:
-        """Require that no row which the table has would have to change or to go."""
+        """Refuse a generation in which a row of the table is changed or missing."""
         keys = self._keys("t")
         changed = sql.SQL("SELECT {} FROM {} t JOIN {} g ON {} WHERE {} LIMIT 1").format(
             keys, self.stable.name, new, self._same("t", "g"), self._differs("t", "g", names)
         )
-        queries = [("is another one now", changed)]
+        queries = [("has changed", changed)]
         if old is not None:
             lost = sql.SQL(
                 "SELECT {} FROM {} t WHERE NOT EXISTS (SELECT FROM {} g WHERE {}) LIMIT 1"
@@ -189,14 +192,14 @@ class InPlace(Readers):
             cursor.execute(query)
             if (row := cursor.fetchone()) is not None:
                 raise SinkError(
-                    f"{self.stable.target} gets new rows alone (mode insert), and the row with key "
+                    f"{self.stable.target} gets only new rows (mode insert), and the row with key "
                     f"({', '.join(map(str, row))}) {change}",
                     hint=f'"mode": "upsert" in {self.registry.view}.postgres.json replaces and '
                     "removes rows",
                 )
 
     def _require_same(self, cursor: Any, new: sql.Composable, names: Sequence[str]) -> None:  # noqa: ANN401
-        """Require that the written rows are there: triggers and rules may have changed them."""
+        """Check that the table has the rows as written, unchanged by triggers and rules."""
         first = sql.Identifier("t", self.stable.key[0])
         query = sql.SQL(
             "SELECT {} FROM {} g LEFT JOIN {} t ON {} WHERE {} IS NULL OR {} LIMIT 1"
@@ -211,7 +214,7 @@ class InPlace(Readers):
         cursor.execute(query)
         if (row := cursor.fetchone()) is not None:
             raise SinkError(
-                f"{self.stable.target} does not hold the row with key "
+                f"{self.stable.target} does not have the row with key "
                 f"({', '.join(map(str, row))}) as it was written: a trigger, a rule or a generated "
                 "column of the table changes it",
                 hint="let it leave the view's columns alone",
@@ -244,7 +247,7 @@ class InPlace(Readers):
 
     def _why_unfit(self, cursor: Any, columns: Columns) -> str | None:  # noqa: ANN401
         """Return the reason why a user's table cannot take these columns, or None."""
-        if self.stable.found(cursor) is None:
+        if self.stable.oid(cursor) is None:
             return "it does not exist"
         if not has_unique_key(cursor, self.stable.name, self.stable.key):
             return f"it has no primary key or unique index on ({', '.join(self.stable.key)})"

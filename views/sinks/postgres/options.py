@@ -17,27 +17,27 @@ class SwapMode(Enum):
     """The way in which a generation reaches readers."""
 
     EXCHANGE = "exchange"
-    """It is the one partition of the table, exchanged for another one."""
+    """It is attached as the only partition of the table, in place of the earlier one."""
     UPSERT = "upsert"
-    """Its rows are brought into a table that stays: inserted, replaced, removed."""
+    """Its rows are inserted, replaced and removed in a permanent table."""
     INSERT = "insert"
-    """Its new rows are added to a table that stays; one that changed or went is refused."""
+    """Its new rows are added to a permanent table; a changed or removed row is refused."""
 
 
 class PostgresOptions(Options):
     """Options of one view."""
 
-    # how readers get to see a generation
+    # how a generation is shown to readers
     mode: Annotated[SwapMode, Field(strict=False)] = SwapMode.EXCHANGE
     # the table that readers open, `schema.name`; by default the view's name in `public`
     table: str = ""
-    # for columns of the view the names that they have in the table
+    # names in the table of the view's columns, if they differ
     columns: dict[str, str] = Field(default_factory=dict)
-    # for columns of the table a type of PostgreSQL other than the natural one
+    # types of the table's columns, if they are not the natural ones
     types: dict[str, str] = Field(default_factory=dict)
     # the most rows that a task turns into COPY's format at once
     batch_rows: int = Field(default=10_000, ge=1)
-    # whether the table is made, and its columns follow the view's; else it must exist and fit
+    # whether the table is created, and changed with the view's columns; else it must exist and fit
     auto_create: bool = True
 
     def target(self, view: str) -> TableName:
@@ -54,7 +54,7 @@ class PostgresOptions(Options):
 def postgres_options(view: str, options: Mapping[str, Any]) -> PostgresOptions:
     """Return the options of a view.
 
-    Raises ConfigurationError: one is not known, or has a value that it cannot have.
+    Raises ConfigurationError: one is not known, or has a wrong value.
     """
     parsed = read_options(PostgresOptions, view, "postgres", options)
     parsed.target(view)

@@ -1,4 +1,4 @@
-"""The table that readers open, and the interface of the modes that move a generation there."""
+"""The table that readers open, and the interface of the modes that publish to it."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ from views.sinks.postgres.registry import Entry, GenerationRegistry
 from views.sinks.postgres.stable import Columns, Stable
 
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '100ms'"
-"""So long a lock is asked for: whoever comes later waits behind the request."""
+"""Short, because later requests for the table wait for this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readers(ABC):
-    """The table that readers open, in the mode that moves generations there."""
+    """The table that readers open, in one of the modes of publishing."""
 
     registry: GenerationRegistry  # the entries of the view
     stable: Stable  # the table
-    auto_create: bool  # whether it is ours to make and to change
+    auto_create: bool  # whether we create and change it
 
     @abstractmethod
     def check(self, cursor: Any, columns: Columns = ()) -> None:  # noqa: ANN401
         """Check that it is ours, or fits; `columns` are names and types of the view's columns.
 
-        Raises SinkError: it is somebody else's, or does not.
+        Raises SinkError: it was created by others, or does not fit.
         """
 
     def current(self, cursor: Any) -> int | None:  # noqa: ANN401
         """Return the generation that readers see."""
         own = self.registry.made(cursor)
-        if own is None or own != self.stable.found(cursor):
+        if own is None or own != self.stable.oid(cursor):
             return None
         return self._serving(cursor, own)
 
     @abstractmethod
     def _serving(self, cursor: Any, table: int) -> int | None:  # noqa: ANN401
-        """Return the generation that the table of this object id holds."""
+        """Return the generation in the table with this object id."""
 
     def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401, B027
-        """Make a generation ready, before any lock is asked for."""
+        """Prepare a generation, before any lock is requested."""
 
     def wait(self, cursor: Any, entry: Entry) -> None:  # noqa: ANN401, B027
-        """Raise BusyError while a transaction could not read a generation."""
+        """Raise BusyError while a transaction would not see the generation's rows."""
 
     @abstractmethod
     def move(self, cursor: Any, entry: Entry, generation: int) -> None:  # noqa: ANN401
-        """Show readers a sealed generation once the transaction of a cursor is committed.
+        """Publish a sealed generation when the transaction of a cursor is committed.
 
-        Raises SinkError: the table does not fit, or its rows cannot be those of the generation.
+        Raises SinkError: the table does not fit, or its rows cannot become the generation's.
         """
 
     @abstractmethod
     def drop(self, cursor: Any) -> None:  # noqa: ANN401
-        """Remove what readers see."""
+        """Remove the table that readers open."""
 
     def holds_back(self) -> str | None:
         """Return the reason why readers would see a delta in parts, or None."""
         return None
 
     def also(self, cursor: Any, generation: int) -> sql.Identifier | None:  # noqa: ANN401, ARG002
-        """Return the second table that a delta goes to, after the generation's, if there is one."""
+        """Return the second table that a delta is applied to, besides the generation's, or None."""
         return None
 
     def _other_mode(self, evidence: str) -> SinkError:
         return SinkError(
-            f"{self.stable.target} {evidence}: it was made in another mode",
+            f"{self.stable.target} {evidence}: it was created in another mode",
             hint=f"`rebuild-view {self.registry.view} --drop` removes it; then rebuild, or "
             "name that mode again",
         )
@@ -85,9 +85,9 @@ class Readers(ABC):
 
 
 def briefly(connection: Connection, act: Callable[[Any], None]) -> None:
-    """Do something in one transaction that waits for no lock longer than a moment.
+    """Run an action in one transaction that waits for locks only briefly.
 
-    Raises BusyError: somebody holds a lock that it needs.
+    Raises BusyError: others hold a lock that it needs.
     """
     with connection, connection.cursor() as cursor, briefly_waiting(cursor):
         act(cursor)
@@ -95,9 +95,9 @@ def briefly(connection: Connection, act: Callable[[Any], None]) -> None:
 
 @contextmanager
 def briefly_waiting(cursor: Any) -> Iterator[None]:  # noqa: ANN401
-    """Wait for no lock longer than a moment, in the block of a transaction.
+    """Wait for locks only briefly, in the block of a transaction.
 
-    Raises BusyError: somebody holds a lock that it needs.
+    Raises BusyError: others hold a lock that it needs.
     """
     try:
         cursor.execute(LOCK_TIMEOUT)

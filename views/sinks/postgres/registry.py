@@ -1,13 +1,13 @@
-"""The registry of our generations in the database: tables of ours in a schema of ours.
+"""The registry of our generations in the database: tables in a schema of our own.
 
-| table of `changelog_views` | holds |
+| table of `changelog_views` | a row for |
 |---|---|
-| `targets` | a table that readers open: whose view it is, which object we made, whose rows it has |
-| `generations` | each one: its table, state and rows, and the frontier of what it holds |
-| `attempts` | each task that has written rows, with the transaction that did |
+| `targets` | each table that readers open: its view, the object we created, the rows it has |
+| `generations` | each generation: its table, state, rows and frontier |
+| `attempts` | each task that has written rows, with its transaction |
 
-Generations lie in that schema too: no name of a user's table is in their way. `frontier` is for
-writers that change a generation that serves; a rebuild leaves it null.
+The tables of generations are in that schema too, so their names cannot clash with a user's.
+`frontier` is for deltas of a served generation; a rebuild leaves it null.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from views.sinks.base import held_already, not_sealed
 SCHEMA = "changelog_views"
 OPEN, LOADED, SEALED = "open", "loaded", "sealed"
 _LOCK = 0x63_6C_76_73
-"""Of the transaction that makes the schema: two must not do so at once."""
+"""The advisory lock under which the schema is created, by one transaction at a time."""
 _READABLE = 36
+"""Characters of a table's own name in the names of its generations."""
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.targets (
@@ -55,8 +56,8 @@ class Entry:
 
     relation: str  # its table in our schema
     state: str  # `open`, `loaded` or `sealed`
-    rows: int | None  # how many it has, once it is sealed
-    sealed_at: datetime | None  # when all of them were there
+    rows: int | None  # how many it has; None until it is sealed
+    sealed_at: datetime | None  # when its state last changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ class GenerationRegistry:
         return f"{plain}_{digest}_{generation:06d}"
 
     def make(self, cursor: Any) -> None:  # noqa: ANN401 - psycopg2's
-        """Make our tables where they are not, and the view's entry.
+        """Create our tables if they are missing, and the view's entry.
 
-        Raises SinkError: the table that readers open is another view's.
+        Raises SinkError: the table that readers open belongs to another view.
         """
         if not (_is_there(cursor) and _knows_serving(cursor)):
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
@@ -89,7 +90,7 @@ class GenerationRegistry:
         self.check_whose(cursor)
 
     def check_whose(self, cursor: Any) -> None:  # noqa: ANN401
-        """Raise when the table that readers open is another view's."""
+        """Refuse a table that belongs to another view."""
         row = self._one(cursor, f"SELECT view FROM {SCHEMA}.targets WHERE (schema, name) = %s")
         if row is not None and row[0] != self.view:
             raise SinkError(
@@ -114,7 +115,7 @@ class GenerationRegistry:
         return None if row is None else TableName(*row)
 
     def made(self, cursor: Any) -> int | None:  # noqa: ANN401
-        """Return the object id of the table that we made for readers."""
+        """Return the object id of the table that we created for readers, or None."""
         if not _is_there(cursor):
             return None
         query = f"SELECT relation FROM {SCHEMA}.targets WHERE (schema, name) = %s"
@@ -122,21 +123,21 @@ class GenerationRegistry:
         return None if row is None else row[0]
 
     def note_made(self, cursor: Any, relation: int | None) -> None:  # noqa: ANN401
-        """Remember the table that we made for readers."""
+        """Store the object id of the table that we created for readers."""
         cursor.execute(
             f"UPDATE {SCHEMA}.targets SET relation = %s WHERE (schema, name) = %s",
             [relation, tuple(self.target)],
         )
 
     def serving(self, cursor: Any) -> int | None:  # noqa: ANN401
-        """Return the generation whose rows were brought into the table that readers open."""
+        """Return the generation whose rows were copied to the table that readers open, or None."""
         if not (_is_there(cursor) and _knows_serving(cursor)):
             return None
         row = self._one(cursor, f"SELECT serving FROM {SCHEMA}.targets WHERE (schema, name) = %s")
         return None if row is None else row[0]
 
     def note_serving(self, cursor: Any, generation: int | None) -> None:  # noqa: ANN401
-        """Remember the generation whose rows the table that readers open has."""
+        """Store the generation whose rows the table that readers open has."""
         cursor.execute(
             f"UPDATE {SCHEMA}.targets SET serving = %s WHERE (schema, name) = %s",
             [generation, tuple(self.target)],
@@ -145,7 +146,7 @@ class GenerationRegistry:
     def add(self, cursor: Any, generation: int) -> str:  # noqa: ANN401
         """Add an open generation and return the name of its table.
 
-        Raises SinkError: it is there.
+        Raises SinkError: it exists.
         """
         relation = self.relation(generation)
         cursor.execute(
@@ -158,11 +159,11 @@ class GenerationRegistry:
         return relation
 
     def lock(self, cursor: Any) -> None:  # noqa: ANN401
-        """Hold the view's entry to the end of the transaction: one moves readers at a time."""
+        """Lock the view's entry until the transaction ends, so that only one moves readers."""
         self._one(cursor, f"SELECT 1 FROM {SCHEMA}.targets WHERE (schema, name) = %s FOR UPDATE")
 
     def entries(self, cursor: Any) -> dict[int, Entry]:  # noqa: ANN401
-        """Return the generations by their number."""
+        """Return the entries by generation."""
         if not _is_there(cursor):
             return {}
         cursor.execute(
@@ -175,7 +176,7 @@ class GenerationRegistry:
     def sealed(self, cursor: Any, generation: int) -> Entry:  # noqa: ANN401
         """Return a sealed generation.
 
-        Raises SinkError: it is not there, or not sealed.
+        Raises SinkError: it does not exist, or is not sealed.
         """
         entries = self.entries(cursor)
         entry = entries.get(generation)
@@ -184,7 +185,7 @@ class GenerationRegistry:
         return entry
 
     def hold(self, cursor: Any, generation: int) -> None:  # noqa: ANN401
-        """Hold a generation's entry to the end of the transaction: one brings it forward."""
+        """Lock a generation's entry until the transaction ends, so that only one applies deltas."""
         cursor.execute(
             f"SELECT 1 FROM {SCHEMA}.generations WHERE (schema, name) = %s AND generation = %s "
             "FOR UPDATE",
@@ -225,7 +226,7 @@ class GenerationRegistry:
         state: str,
         rows: int | None = None,
     ) -> None:
-        """Change a generation's state; a sealed one has its rows, and the time is noted."""
+        """Change a generation's state, its number of rows, and the time of the change."""
         cursor.execute(
             f"UPDATE {SCHEMA}.generations SET state = %s, rows = %s, "
             "sealed_at = clock_timestamp() WHERE (schema, name) = %s AND generation = %s",
@@ -257,7 +258,7 @@ def place(relation: str) -> sql.Identifier:
 
 
 def _knows_serving(cursor: Any) -> bool:  # noqa: ANN401
-    """Tell whether our tables have a column that the first ones had not."""
+    """Tell whether our tables have the column `serving`, which older ones lack."""
     cursor.execute(
         "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s)",
         [f"{SCHEMA}.targets", "serving"],

@@ -1,6 +1,6 @@
-"""Connections to the PostgreSQL that serves views, and its errors as ours.
+"""Opens connections to the PostgreSQL that serves views; its errors become SinkErrors.
 
-Holds nothing but the address, so it can be pickled for executors.
+A client has only the address and two times, so it can be pickled for executors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SESSION = (
     "-c timezone=UTC -c default_transaction_isolation=read\\ committed "
     "-c default_transaction_read_only=off -c idle_in_transaction_session_timeout=0"
 )
-_DEPENDS = "drop what depends on it, and make it anew afterwards"
+_DEPENDS = "drop what depends on it, and create it again afterwards"
 _HINTS = {
     errorcodes.DISK_FULL: "free space at the server or keep fewer generations, then run it again",
     errorcodes.INSUFFICIENT_PRIVILEGE: "grant the right, or take another user for the sink",
@@ -44,8 +44,8 @@ class PostgresClient:
 
     # libpq's connection string; user, password and TLS parameters may be in it
     url: str = field(repr=False)
-    retry_seconds: float  # about how long a busy or absent server is asked again
-    answer_seconds: float = 60.0  # how long it may answer nobody before a connection is given up
+    retry_seconds: float  # about how long requests to a busy or absent server are repeated
+    answer_seconds: float = 60.0  # how long it may be silent before a connection is given up
 
     @contextmanager
     def connection(self, name: str = "changelog") -> Iterator[Connection]:
@@ -70,7 +70,7 @@ class PostgresClient:
             connection.close()
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """Repeat an action while others hold the locks it needs."""
+        """Repeat an action while others hold the locks that it needs."""
         try:
             return retrying(BusyError, self.retry_seconds, 0.05, 1.0)(act)
         except BusyError as error:
@@ -80,12 +80,12 @@ class PostgresClient:
 
     @property
     def place(self) -> str:
-        """Return the server without any password."""
-        parameters = self._given()
+        """Return the server's address without the password."""
+        parameters = self._parameters()
         host, port = parameters.get("host", "localhost"), parameters.get("port", "5432")
         return f"PostgreSQL at {host}:{port}/{parameters.get('dbname', '')}"
 
-    def _given(self) -> dict[str, str]:
+    def _parameters(self) -> dict[str, str]:
         return parts_of(
             self.url,
             named="sinks.postgres.url",
@@ -93,9 +93,9 @@ class PostgresClient:
         )
 
     def _settings(self, name: str) -> dict[str, Any]:
-        parameters = self._given()
+        parameters = self._parameters()
         options = f"{parameters.pop('options', '')} {_SESSION}".strip()
-        # With the encoding named here, psycopg2 does not ask for it.
+        # With the encoding given here, psycopg2 does not request it.
         fixed = {"options": options, "application_name": name, "client_encoding": "UTF8"}
         return {**DEFAULTS, **parameters, **fixed}
 
@@ -138,11 +138,11 @@ class PostgresClient:
                 hint="see that it runs, then run it again",
             )
         parts = [primary or str(error), error.diag.message_detail or ""]
-        # Other lines of the context may quote the value.
+        # Other lines of the context may contain values.
         context = (error.diag.context or "").splitlines()
         parts += [line for line in context if line.startswith("COPY")]
         message = self._clean("; ".join(part for part in parts if part))
         return SinkError(f"{self.place}: {message}", hint=_HINTS.get(code or "", ""))
 
     def _clean(self, text: str) -> str:
-        return without_secrets(text, self._given())[:600]
+        return without_secrets(text, self._parameters())[:600]

@@ -1,9 +1,9 @@
-"""A view as a table of PostgreSQL: one table per generation, and the one that readers open.
+"""Serves a view as a table of PostgreSQL: one table per generation, and one that readers open.
 
-A generation is a table in the schema `changelog_views`, loaded by tasks, sealed by a primary key
-on the view's key, which proves that each row has a key of its own. How readers get to see it is the
-view's `mode`: it is exchanged for the one that serves (`exchange.py`), or its rows are brought into
-a table that stays (`in_place.py`); in one transaction either way.
+A generation is a table in the schema `changelog_views`, loaded by tasks and sealed by a primary key
+on the view's key, which proves that each row has a key of its own. The view's `mode` says how it is
+published: it is exchanged for the served one (`exchange.py`), or its rows are copied into a
+permanent table (`in_place.py`), in one transaction either way.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 _TYPE = re.compile(r'[A-Za-z_"][\w". ]*(\(\s*\d+(\s*,\s*-?\d+)?\s*\))?[\w ]*(\[\])?')
 _SORTS = """SELECT set_config('maintenance_work_mem', '256MB', true)
 WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('256MB')"""
-"""So that keys are sorted in memory, by a core beside: each wants 32 MB of it."""
+"""Memory to sort keys in by parallel workers, each of which needs 32 MB of it."""
 _KEY_FAULTS = {errorcodes.UNIQUE_VIOLATION, errorcodes.NOT_NULL_VIOLATION}
 _END_WRITERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s
 AND datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
 """
+"""Ends the connections that write a generation."""
 
 
 class PostgresSink:
@@ -77,7 +78,7 @@ class PostgresSink:
         self._attempts: dict[str, int] = {}
 
     def check(self, schema: StructType) -> None:
-        """Refuse names that PostgreSQL has no room for, and options for other columns."""
+        """Refuse names that PostgreSQL cannot have, and options for missing columns."""
         check_shape(schema, self._key)
         forms_of(schema, self._options, self._view)
 
@@ -95,7 +96,7 @@ class PostgresSink:
                 sql.SQL("{} {}{}").format(
                     sql.Identifier(form.target),
                     sql.SQL(form.loaded),
-                    # So that no scan looks for nulls when the key is made.
+                    # So that no scan looks for nulls when the key is created.
                     sql.SQL(" NOT NULL" if form.name in self._key else ""),
                 )
                 for form in forms
@@ -114,7 +115,7 @@ class PostgresSink:
         current.written = sum(self._attempts.values())
 
     def seal(self) -> Address:
-        """End writing, and mark the generation as whole."""
+        """End writing, and mark the generation as complete."""
         current = opened(self._opened, self._view)
         rows, number = current.finished(), current.generation
         relation = self._registry.relation(number)
@@ -138,7 +139,7 @@ class PostgresSink:
                     cursor.execute(sql.SQL("ANALYZE {}").format(place(relation)))
             if (count := counted.result()) != current.written:
                 raise SinkError(
-                    f"{current.written} rows were written to {SCHEMA}.{relation}, it holds {count}"
+                    f"{current.written} rows were written to {SCHEMA}.{relation}, it has {count}"
                 )
             with connection.cursor() as cursor:
                 self._registry.set_state(cursor, number, SEALED, count)
@@ -191,7 +192,7 @@ class PostgresSink:
             self._readers.move(cursor, entry, generation)
 
     def publish(self, generation: int) -> None:
-        """Show readers a sealed generation instead of the present one, atomically."""
+        """Switch readers to a sealed generation, atomically."""
         self.prepare(generation)
 
         def once() -> None:
@@ -201,7 +202,7 @@ class PostgresSink:
         self._server.patiently(once)
 
     def discard(self, generation: int) -> None:
-        """Remove a generation's table, then its entry: so a killed removal is resumed."""
+        """Remove a generation's table, then its entry, so that a killed removal can be resumed."""
         refuse_published(self._view, generation, self.published())
         with self._server.connection() as connection:
             with connection.cursor() as cursor:
@@ -221,8 +222,8 @@ class PostgresSink:
     def drop(self) -> None:
         """Remove the table that readers open, then each generation.
 
-        A table that the user made stays, without rows. What depends on the table, such as an SQL
-        view, is not removed: it is an error.
+        A table that the user created stays, without rows. If an object depends on the table, such
+        as an SQL view, that is an error, and it is not removed.
         """
         with self._server.connection() as connection:
             with connection.cursor() as cursor:
@@ -238,9 +239,9 @@ class PostgresSink:
             self._registry.forget(cursor)
 
     def published(self) -> int | None:
-        """Return the generation that is attached.
+        """Return the generation that readers see.
 
-        Raises SinkError: the table that readers open is somebody else's.
+        Raises SinkError: the table that readers open was created by others.
         """
         with self._server.connection() as connection, connection.cursor() as cursor:
             self._readers.check(cursor)
@@ -285,7 +286,7 @@ class PostgresSink:
             return self._registry.position(cursor, generation)
 
     def _refuse_elsewhere(self, cursor: Any) -> None:  # noqa: ANN401
-        """Raise when a view of this name is served by another table than the options say."""
+        """Refuse options whose table is not the one that serves a view of this name."""
         if (other := self._registry.elsewhere(cursor)) is not None:
             raise SinkError(
                 f'view "{self._view}" is not in {self._target}, but in {other}',
@@ -293,11 +294,11 @@ class PostgresSink:
             )
 
     def _check_types(self, cursor: Any, forms: Sequence[ColumnForm]) -> None:  # noqa: ANN401
-        """Have the server say whether it knows the types, and can cast to them and back."""
+        """Check that the server knows the types, and can cast to them and back."""
         for form in forms:
             if form.type == form.loaded:
                 continue
-            problem = "that is no name of a type"
+            problem = "it is not the name of a type"
             if _TYPE.fullmatch(form.type):
                 try:
                     cursor.execute("SAVEPOINT types")
@@ -312,7 +313,7 @@ class PostgresSink:
             )
 
     def _final(self, cursor: Any, form: ColumnForm) -> str:  # noqa: ANN401
-        """Return a column's type as the server writes it."""
+        """Return a column's final type in the server's notation."""
         cursor.execute(
             f"SELECT format_type(c.oid, c.typmod) FROM (SELECT pg_typeof(NULL::{form.type}) oid, "
             "-1 typmod) c"
@@ -321,7 +322,10 @@ class PostgresSink:
         return form.type if "(" in form.type else plain
 
     def _retype(self, cursor: Any, relation: str, forms: Sequence[ColumnForm]) -> None:  # noqa: ANN401
-        """Bring columns to the types that the options ask for, where no value changes by it."""
+        """Change columns to the types of the options, if no value changes by it.
+
+        Raises SinkError: a value would change.
+        """
         changes = []
         for form in forms:
             if form.type == form.loaded:
@@ -353,6 +357,6 @@ class PostgresSink:
 
     @staticmethod
     def _end_writers(connection: Connection, relation: str) -> None:
-        """End connections of tasks that Spark has given up and that write still."""
+        """End connections of tasks that Spark has given up but that still write."""
         with connection.cursor() as cursor:
             cursor.execute(_END_WRITERS, [relation])

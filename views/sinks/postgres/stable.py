@@ -1,11 +1,11 @@
-"""The table that readers open: partitioned, with the generation that serves as its one partition.
+"""The table that readers open: partitioned, with the served generation as its only partition.
 
-`PARTITION BY RANGE` of the key's first column, and the one partition goes from MINVALUE to
-MAXVALUE: all rows that have a key. A generation's primary key says already that none is null, so
-that attaching it reads no row.
+It is partitioned by range of the key's first column, and the partition goes from MINVALUE to
+MAXVALUE, so it has all rows with a key. A generation's primary key already excludes nulls, so
+attaching it reads no row.
 
-The table itself stays the same object: SQL views, foreign keys, grants, comments, policies and
-indexes that users made on it stay too. Only where the key itself changes is it made anew.
+The table stays the same object: SQL views, foreign keys, grants, comments, policies and indexes
+that users created on it stay too. Only if the key itself changes is it created again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Stable:
         """Return its name, for SQL."""
         return sql.Identifier(*self.target)
 
-    def found(self, cursor: Any) -> int | None:  # noqa: ANN401 - psycopg2's
-        """Return the object id of whatever relation has its name."""
+    def oid(self, cursor: Any) -> int | None:  # noqa: ANN401 - psycopg2's
+        """Return the object id of the relation with its name, or None."""
         cursor.execute(
             "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE (n.nspname, c.relname) = %s",
@@ -48,12 +48,12 @@ class Stable:
 
     def is_partitioned(self, cursor: Any) -> bool:  # noqa: ANN401
         """Tell whether it is a partitioned table."""
-        cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.found(cursor)])
+        cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.oid(cursor)])
         row = cursor.fetchone()
         return row is not None and row[0] == "p"
 
     def partition(self, cursor: Any, relation: int) -> str | None:  # noqa: ANN401
-        """Return the name of the table of ours that is attached."""
+        """Return the name of our table that is attached, or None."""
         cursor.execute(
             "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
             "JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -64,13 +64,13 @@ class Stable:
         return None if row is None else row[0]
 
     def make(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
-        """Make it with the columns of a generation."""
+        """Create it with the columns of a generation."""
         self._create(cursor, columns_of(cursor, place(relation)))
 
     def move(self, cursor: Any, relation: str, attached: str | None) -> None:  # noqa: ANN401
-        """Put a generation in the place of the one that is attached.
+        """Attach a generation in place of the attached one.
 
-        Raises psycopg2.Error: others hold locks, or depend on what changes.
+        Raises psycopg2.Error: others hold locks, or an object depends on a changed column.
         """
         cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(self.name))
         if attached is not None:
@@ -87,9 +87,9 @@ class Stable:
         cursor.execute(statement.format(self.name, place(relation)))
 
     def prepare(self, cursor: Any, relation: str) -> None:  # noqa: ANN401
-        """Give a generation the indexes and constraints that users gave to the table.
+        """Create on a generation the indexes and constraints that users created on the table.
 
-        Made here they hold nobody up: attaching would make them under its lock.
+        Here they block nobody; attaching would create them under its lock.
         """
         have = set(_read(cursor, place(relation), _INDEXES))
         for unique, rest in _read(cursor, self.name, _INDEXES):
@@ -109,11 +109,11 @@ class Stable:
 
     def unfit(self, cursor: Any, columns: Columns) -> str | None:  # noqa: ANN401
         """Return the reason why a user's table cannot serve these columns, or None."""
-        cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.found(cursor)])
+        cursor.execute("SELECT relkind FROM pg_class WHERE oid = %s", [self.oid(cursor)])
         row = cursor.fetchone()
         if row is None:
             return "it does not exist"
-        cursor.execute("SELECT pg_get_partkeydef(%s)", [self.found(cursor)])
+        cursor.execute("SELECT pg_get_partkeydef(%s)", [self.oid(cursor)])
         range_of = f"RANGE ({sql.Identifier(self.key[0]).as_string(cursor)})"
         plain = f"RANGE ({self.key[0]})"
         if row[0] != "p" or cursor.fetchone()[0] not in {range_of, plain}:
@@ -127,10 +127,10 @@ class Stable:
             if types.get(name) != kind:
                 return f'its column "{name}" is {types.get(name, "missing")}, not {kind}'
         more = types.keys() - dict(columns).keys()
-        return f'it has a column "{min(more)}", the view has not' if more else None
+        return f'it has a column "{min(more)}", which the view does not have' if more else None
 
     def definition(self, columns: Columns) -> sql.Composed:
-        """Return the statement that makes it."""
+        """Return the statement that creates it."""
         listed = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(kind)) for n, kind in columns]
         keys = sql.SQL(", ").join(map(sql.Identifier, self.key))
         return sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({})) PARTITION BY RANGE ({})").format(
@@ -143,7 +143,7 @@ class Stable:
     def follow(self, cursor: Any, columns: Columns, *, keeps_rows: bool = False) -> None:  # noqa: ANN401
         """Change the columns of the table, which has no partition, to a generation's columns.
 
-        `keeps_rows`: whether it has rows, whose values are cast.
+        `keeps_rows`: whether it has rows, whose values are then cast.
         """
         types = dict(columns_of(cursor, self.name))
         new = dict(columns)
@@ -153,13 +153,13 @@ class Stable:
                 f"the primary key of {self.target} is "
                 f"({', '.join(primary_key(cursor, self.name))}), the view's is "
                 f"({', '.join(self.key)})",
-                hint="`rebuild-view --drop` removes the table, and a rebuild makes it anew",
+                hint="`rebuild-view --drop` removes the table, and a rebuild creates it again",
             )
         if not keeps_rows and (
             primary_key(cursor, self.name) != self.key
             or any(types[name] != new.get(name) for name in self.key)
         ):
-            self._make_anew(cursor, columns)
+            self._create_again(cursor, columns)
             return
         changes = [
             *(sql.SQL("DROP COLUMN {}").format(sql.Identifier(n)) for n in types if n not in new),
@@ -179,8 +179,8 @@ class Stable:
         for change in changes:
             cursor.execute(sql.SQL("ALTER TABLE {} {}").format(self.name, change))
 
-    def _make_anew(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
-        """Make the table again under another key, with the grants, comments and indexes it had."""
+    def _create_again(self, cursor: Any, columns: Columns) -> None:  # noqa: ANN401
+        """Create the table again with another key, and its grants, comments and indexes."""
         names = {name for name, _ in columns}
         indexes = _read(cursor, self.name, _INDEXES)
         grants, comments = _read(cursor, self.name, _GRANTS), _read(cursor, self.name, _COMMENTS)
@@ -205,7 +205,7 @@ class Stable:
 
 
 def _read(cursor: Any, table: sql.Identifier, query: str) -> list[Any]:  # noqa: ANN401
-    """Return the rows of a query of the catalogue, which names its table as `%s`."""
+    """Return the rows of a query of the catalogue, in which `%s` stands for the table."""
     cursor.execute(query.replace("%s", "%s::regclass"), [table.as_string(cursor)])
     return list(cursor.fetchall())
 
@@ -247,11 +247,12 @@ SELECT indisunique, substr(d, strpos(d, ' USING ')) FROM (
     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
     WHERE i.indrelid = %s AND NOT i.indisprimary ORDER BY c.relname) found
 """
-"""The indexes besides the primary key: whether unique, and the text from USING on."""
+"""The indexes other than the primary key: whether unique, and the text from USING on."""
 _CHECKS = """
 SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
 WHERE conrelid = %s AND contype = 'c'
 """
+"""The check constraints: names and definitions."""
 _DEMANDED = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND attnotnull AND NOT attisdropped
@@ -275,7 +276,7 @@ def _index(table: sql.Identifier, unique: bool, rest: str) -> sql.Composed:
 
 
 def _try(cursor: Any, statement: sql.Composed) -> None:  # noqa: ANN401
-    """Run a statement; of a column that the view has no more nothing can be made."""
+    """Run a statement; ignore one about a column that the view no longer has."""
     cursor.execute("SAVEPOINT one")
     try:
         cursor.execute(statement)
@@ -287,9 +288,9 @@ def _try(cursor: Any, statement: sql.Composed) -> None:  # noqa: ANN401
 
 
 def foreign(target: TableName) -> SinkError:
-    """Return the error for a table that was not made here."""
+    """Return the error for a table that was not created by this program."""
     return SinkError(
-        f"{target} was not made for this view: it is not touched",
-        hint="give the view another table in its .postgres.json, or rename that one; a table that "
-        "is to serve it is named there with auto_create = false",
+        f"{target} was not created for this view, so it is not changed",
+        hint="give the view another table in its .postgres.json, or rename that one; to use it for "
+        "the view, name it there with auto_create = false",
     )

@@ -1,4 +1,4 @@
-"""Search indexes behind an alias.
+"""Views as search indexes, which readers open by an alias.
 
-Documents come in, an index behind an alias goes out.
+Each generation is an index; the alias points to the served one.
 """

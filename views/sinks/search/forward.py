@@ -1,14 +1,14 @@
-"""Bring an index forward: the documents of a delta by bulk, then one refresh.
+"""Brings an index forward: writes the documents of a delta in bulk, then refreshes it once.
 
-A searcher sees nothing of a bulk before the refresh, and then all of it, since the index is never
-refreshed by itself. That holds for an index of one shard; shards refresh one after the other.
+A searcher sees nothing of a bulk request before the refresh, and then all of it, since the index
+never refreshes by itself. That is true for an index of one shard; several refresh one by one.
 
-Each document bears the LSN of the frontier as its version; of several logs, the sum of the places
-in all of them. So what a process sends late, one that was overtaken by another, changes nothing:
-the server refuses it as older.
+Each document has the LSN of the frontier as its version; with several logs, the sum of the
+positions in all of them. So a process that was overtaken by another changes nothing: the server
+refuses its older documents.
 
-A row that the server refuses may be left out, if not too many are: then the document that its key
-had goes too, since it is true no longer, and the index says which rows it goes without.
+Some refused rows may be left out: then the older document of the key is removed too, since it is
+out of date, and the index notes which rows it leaves out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROUTING = "routing"
 LEFT_OUT = "left_out"
 _POSITION = "position"
 _REMEMBERED = "1h"
-"""So long the version of a document that was removed is known: what somebody who was overtaken
-sends later would be there again. Servers forget it in a minute."""
+"""How long the versions of removed documents are kept, so that a process that was overtaken cannot
+write them again. By default servers forget them in a minute."""
 
 
 class SearchForward:
@@ -55,15 +55,16 @@ class SearchForward:
         return None if shards == 1 else f"{self._index} has {shards} shards, not one"
 
     def left_out(self) -> list[RefusedRow]:
-        """Return the rows that the index goes without."""
+        """Return the rows that the index leaves out."""
         return [RefusedRow(*refused) for refused in self.meta().get(LEFT_OUT, [])]
 
     def apply(
         self, come: Sequence[Entry], gone: Sequence[str], position: Position, most: int = 0
     ) -> None:
-        """Write and remove documents, then let searchers see all of that at once.
+        """Write and remove documents, then show all of them to searchers at once.
 
-        `gone`: ids of those that go. `most`: so many rows the index may go without.
+        `come`: the documents to write. `gone`: ids of documents to remove. `most`: how many refused
+        rows the index may leave out.
 
         Raises SinkError: the server refuses a document, or another process has gone further.
         """
@@ -89,7 +90,7 @@ class SearchForward:
             left_out = self._left_out_after(meta, {*(name for name, _ in come), *gone}, refused)
             if refused and len(left_out) > most:
                 raise too_many(self._index, most, refused)
-            # What such a key had is true no longer.
+            # The older documents of refused keys are out of date.
             for batch in in_batches((name, GONE) for name, _, _ in refused):
                 write(batch)
         self._server.request("POST", f"/{self._index}/_refresh")

@@ -1,7 +1,7 @@
 """Options of a view's search index: `views/NAME.search.json`.
 
-An option adds to what a view's columns say or takes its place, but none may change what is stored
-and served, the document's source, or keep a document out of the index.
+An option adds to the mapping derived from a view's columns, or replaces parts of it. None may
+change the document's source, which is stored and served, or keep a document out of the index.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from changelog.contract.base.errors import ConfigurationError, SinkError
 from views.sinks.options import Options, read_options
 
 _OURS = {
-    "blocks": "belongs to the sink, which seals an index by it",
+    "blocks": "belongs to the sink, which seals an index with it",
     "translog": "belongs to the sink while an index is loaded",
     "default_pipeline": "would change documents",
     "final_pipeline": "would change documents",
-    "mode": "could make documents anew in place of keeping them",
-    "derived_source": "makes documents anew in place of keeping them",
-    "mapping.source": "makes documents anew in place of keeping them",
-    "mapping.synthetic_source_keep": "makes documents anew in place of keeping them",
+    "mode": "could reconstruct documents instead of storing them",
+    "derived_source": "reconstructs documents instead of storing them",
+    "mapping.source": "reconstructs documents instead of storing them",
+    "mapping.synthetic_source_keep": "reconstructs documents instead of storing them",
 }
+"""Settings that an author cannot give, and why."""
 
 
 class SearchOptions(Options):
@@ -32,9 +33,9 @@ class SearchOptions(Options):
     # of each generation's index, as in the server's own API: `analysis`, `number_of_shards`,
     # `number_of_replicas`, `refresh_interval`, …
     settings: dict[str, Any] = Field(default_factory=dict)
-    # `properties`, each laid over what the view's column says
+    # `properties`, each merged over the field of the view's column
     mappings: dict[str, Any] = Field(default_factory=dict)
-    # the column of the key, of several, by whose text documents are put to shards
+    # the column of a key of several columns by whose text documents are routed to shards
     routing: str | None = None
 
     def routed_by(self, view: str, key: Sequence[str]) -> int | None:
@@ -45,8 +46,8 @@ class SearchOptions(Options):
             raise ConfigurationError(
                 f'{view}.search.json: routing: "{self.routing}" is not one of several columns of '
                 f"the key ({', '.join(key)})",
-                hint="only the key says where a document lies, in all its versions; a key of one "
-                "column needs no routing",
+                hint="all versions of a document must be in one shard, so only the key can route "
+                "it; a key of one column needs no routing",
             )
         return key.index(self.routing)
 
@@ -71,7 +72,7 @@ def search_options(view: str, options: Mapping[str, Any]) -> SearchOptions:
             raise _refused(
                 view,
                 f'"{name}" of the mappings',
-                "could keep a document or a part of one from its readers",
+                "could hide a document or a part of one from its readers",
             )
     if not isinstance(parsed.properties(), dict):
         raise _refused(view, '"properties" of the mappings', "is no object")
@@ -79,7 +80,7 @@ def search_options(view: str, options: Mapping[str, Any]) -> SearchOptions:
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return settings by their whole names, without `index.`, objects taken apart."""
+    """Return nested settings by their full names, without `index.`."""
     whole_names: dict[str, Any] = {}
     for name, value in settings.items():
         whole = f"{path}{name}"
@@ -90,13 +91,13 @@ def flat(settings: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return whole_names
 
 
-def laid_over(
+def merged_over(
     derived: Mapping[str, Any], described: Mapping[str, Any], view: str
 ) -> dict[str, Any]:
-    """Return the fields of a mapping, with the author's fields in place of ours.
+    """Return the fields of a mapping, with the author's fields merged over the derived ones.
 
-    A field's own `properties` are laid over in turn; a field of another type keeps nothing of
-    what its column says, as the parameters of one type are errors in another.
+    A field's own `properties` are merged in the same way. A field of another type keeps nothing of
+    the derived one, because parameters of one type are errors in another.
     """
     for path, field in _unknown(derived, described):
         if not isinstance(field, Mapping):
@@ -121,11 +122,12 @@ def _field(derived: Mapping[str, Any], described: Mapping[str, Any], view: str) 
     base = dict(derived) if kind == derived["type"] else {"type": kind}
     merged = {**base, **described}
     if inner is not None and kind in {"object", "nested"}:
-        merged["properties"] = laid_over(inner, described.get("properties", {}), view)
+        merged["properties"] = merged_over(inner, described.get("properties", {}), view)
     return merged
 
 
 def _refused(view: str, part: str, why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{view}.search.json: {part} {why}", hint="remove it; docs/serving.md says what may stand"
+        f"{view}.search.json: {part} {why}",
+        hint="remove it; docs/serving.md lists the possible options",
     )

@@ -1,7 +1,7 @@
-"""OpenSearch over HTTP: single requests, and bulk requests with every item's result checked.
+"""A client of OpenSearch over HTTP: single requests, and bulk requests with every result checked.
 
-Used on the driver and on executors; holds nothing but the address, so it can be pickled. Busy
-(429, 502, 503, 504) and unreachable servers are asked again with growing pauses.
+It is used on the driver and on executors, and can be pickled because it has no open connection.
+Requests to busy (429, 502, 503, 504) and unreachable servers are repeated with growing pauses.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _BUSY = frozenset({429, 502, 503, 504})
 _NOT_FOUND = 404
 _ERROR = 400
 _FAULTY = 400
-"""Of a document: its id or content is at fault, and the same again would not go."""
+"""Status of a document whose id or content is at fault, so sending it again would fail too."""
 _TOO_LARGE = 413
 _LONGEST_ID = 512
-"""In bytes."""
+"""Bytes of a document's id."""
 _CONNECT_S = 5.0
 _BULK_ANSWER = "errors,items.*._id,items.*.status,items.*.error"
+"""The parts of an answer that are needed."""
 _OLDER = 409
+"""Status of a document that is older than the stored one."""
 GONE = ""
-"""In place of a document that goes."""
+"""In place of the text of a document that is removed."""
 
 
 class _BusyError(Exception):
@@ -45,7 +47,7 @@ class _BusyError(Exception):
 
 
 class _TooLargeError(SinkError):
-    """A request is larger than the server takes any."""
+    """A request is larger than the server accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,8 @@ class SearchClient:
     """A client of a server of search indexes."""
 
     url: str = field(repr=False)  # its address; user and password may be in it
-    retry_seconds: float  # how long a busy or absent server is asked again
-    answer_seconds: float = 60.0  # how long it may be silent, which is asked again too
+    retry_seconds: float  # how long requests to a busy or absent server are repeated
+    answer_seconds: float = 60.0  # how long it may be silent before a request is repeated
 
     @contextmanager
     def client(self) -> Iterator[httpx.Client]:
@@ -72,7 +74,7 @@ class SearchClient:
             yield client
 
     def request(self, method: str, path: str, body: Body = None) -> Any:  # noqa: ANN401 - JSON
-        """Send one request; return the JSON of its answer, or None when the object does not exist.
+        """Send one request; return the JSON of its answer, or None if the object does not exist.
 
         Raises SinkError: the server refuses the request; UnavailableSinkError: it does not answer,
         or is busy for too long.
@@ -94,13 +96,12 @@ class SearchClient:
     ) -> Iterator[Callable[[Sequence[Entry]], Sequence[Refusal]]]:
         """Return a function that writes a batch of ids and documents into an index.
 
-        It returns the documents that the server refuses. Where more of them than may be left out
-        are refused, in all batches, it raises SinkError with the id and the reason of one.
+        The function returns the documents that the server refuses. If all batches together have
+        more of them than may be left out, it raises SinkError with the id and the reason of one.
 
-        `version`: of all documents; older ones are replaced, and where `GONE` stands for a
-        document, removed. None to write them whatever is there. `routed_by`: the place in the key
-        of the column that documents are routed by. `left_out_at_most`: so many documents may be
-        refused.
+        `version`: of all documents, which replace older ones only, and remove them if the text is
+        `GONE`; None to replace any. `routed_by`: the place in the key of the column that documents
+        are routed by. `left_out_at_most`: how many documents may be refused.
         """
         about = _About(version, routed_by)
         with self.client() as client:
@@ -108,10 +109,10 @@ class SearchClient:
 
             def write(entries: Sequence[Entry]) -> Sequence[Refusal]:
                 nonlocal total
-                pending = [entry for entry in entries if _can_be(entry[0])]
-                # A server refuses all of a request that has one of these.
+                pending = [entry for entry in entries if _is_possible(entry[0])]
+                # A server refuses a whole request that has such an id.
                 refused = [(*entry, _too_long(entry[0])) for entry in entries
-                           if not _can_be(entry[0]) and entry[1] != GONE]  # fmt: skip
+                           if not _is_possible(entry[0]) and entry[1] != GONE]  # fmt: skip
 
                 def once() -> None:
                     nonlocal pending
@@ -136,9 +137,9 @@ class SearchClient:
         about: _About,
         refused: list[Refusal],
     ) -> tuple[list[Entry], str]:
-        """Write a batch and give the entries to write again, with the reason.
+        """Write a batch; return the entries to write again, and the reason.
 
-        Those that the server refuses for good are added to `refused`.
+        Entries that the server refuses for good are added to `refused`.
         """
         lines = b"".join(about.lines(name, document) for name, document in entries)
         path = f"/{index}/_bulk?filter_path={_BULK_ANSWER}"
@@ -151,7 +152,7 @@ class SearchClient:
             return [], ""
         items = [next(iter(item.values())) for item in answer.get("items", ())]
         if len(items) != len(entries):
-            raise SinkError(f"{len(entries)} documents sent to {index}, {len(items)} answered for")
+            raise SinkError(f"{len(entries)} documents sent to {index}, with {len(items)} results")
         again, reason = [], ""
         for entry, item in zip(entries, items, strict=True):
             if item["status"] in _BUSY:
@@ -159,7 +160,7 @@ class SearchClient:
                 reason = _reason(item)
             elif about.version is not None and item["status"] == _OLDER:
                 raise SinkError(
-                    f'{index} holds a later version of "{entry[0]}" than {about.version}',
+                    f'{index} has a later version of "{entry[0]}" than {about.version}',
                     hint="let one process follow a view",
                 )
             elif item["status"] == _NOT_FOUND and entry[1] == GONE:
@@ -208,7 +209,7 @@ class _About:
     routed_by: int | None
 
     def lines(self, name: str, document: str) -> bytes:
-        """Return its lines of one document."""
+        """Return the lines of one document."""
         about: dict[str, Any] = {"_id": name}
         if self.version is not None:
             about |= {"version": self.version, "version_type": "external_gte"}
@@ -220,7 +221,7 @@ class _About:
 
 
 def routing_of(name: str, place: int) -> str:
-    """Return the text of one column of a key, from the id of a document of a key of several."""
+    """Return the text of one column of a key of several columns, from a document's id."""
     part = json.loads(name, parse_int=str, parse_float=str)[place]
     text = json.dumps(part) if isinstance(part, bool) else part
     if not isinstance(text, str) or not text or "," in text:
@@ -232,8 +233,8 @@ def routing_of(name: str, place: int) -> str:
     return text
 
 
-def _can_be(name: str) -> bool:
-    """Tell whether there can be a document of an id."""
+def _is_possible(name: str) -> bool:
+    """Tell whether a document can have this id."""
     return len(name.encode()) <= _LONGEST_ID
 
 

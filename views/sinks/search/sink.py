@@ -1,9 +1,9 @@
-"""A view as a search index: the alias `{view}` on one index per generation, `{view}-000007`.
+"""Serves a view as a search index: the alias `{view}` on one index per generation, `{view}-000007`.
 
-An index is made for its generation with an explicit mapping, without refreshes and replicas while
-it is loaded; its view's author may lay settings and fields over ours. Sealing refreshes it,
-counts, blocks writes and notes in the index itself whose it is and how many documents it has.
-Publishing is one request that moves the alias; the server does both halves of it at once.
+An index is created with an explicit mapping, without refreshes and replicas while it is loaded; the
+view's options may change settings and fields. Sealing refreshes it, counts its documents, blocks
+writes, and stores the view and the count in the index itself. Publishing is one request that moves
+the alias atomically.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from views.sinks.forward import entries_of, entry_columns, entry_values
 from views.sinks.load import Entry, Refusal, load, too_many
 from views.sinks.search.column_types import field_count, properties
 from views.sinks.search.forward import LEFT_OUT, META, ROUTING, SearchForward
-from views.sinks.search.options import SearchOptions, flat, laid_over
+from views.sinks.search.options import SearchOptions, flat, merged_over
 from views.sinks.search.server import SearchClient
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _FIELDS_LIMIT = 1_000
 _FIELDS = "mapping.total_fields.limit"
 _AT_SEAL = frozenset({"number_of_replicas", "auto_expand_replicas", "refresh_interval"})
-"""Settings that are the author's once an index is loaded, and ours until then."""
+"""Settings of the author that are applied only after the index is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,16 @@ class SearchSink:
         self._opened: Opened | None = None
 
     def check(self, schema: StructType) -> None:
-        """Refuse names that mean something else to OpenSearch, and options for other columns."""
+        """Refuse names that OpenSearch reserves, and options for missing columns."""
         check_shape(schema, self._key)
         self._options.routed_by(self._view, self._key)
         self._mapping(schema)
 
     def _mapping(self, schema: StructType) -> dict[str, Any]:
-        return laid_over(properties(schema), self._options.properties(), self._view)
+        return merged_over(properties(schema), self._options.properties(), self._view)
 
     def open(self, generation: int, schema: StructType) -> None:
-        """Begin a generation with an index that nobody is pointed to."""
+        """Begin a generation with an index that no alias points to."""
         self.check(schema)
         mapping = self._mapping(schema)
         self.published()  # refuses an alias or index that is not ours
@@ -106,8 +106,8 @@ class SearchSink:
             **{name: value for name, value in settings_by_name.items() if name not in _AT_SEAL},
             "number_of_replicas": 0,
             "refresh_interval": "-1",
-            # No reader until it is sealed, and a load that is cut off starts anew: the disk is
-            # waited for once, by the flush of `seal`, not at each batch.
+            # Nobody reads it before it is sealed, and a load that fails starts again: `seal`
+            # waits for the disk once, by its flush, instead of every batch.
             "translog.durability": "async",
         }
         settings.setdefault(_FIELDS, max(_FIELDS_LIMIT, 2 * field_count(mapping)))
@@ -115,7 +115,7 @@ class SearchSink:
             "settings": {"index": settings},
             "mappings": {"dynamic": False, "properties": mapping, "_meta": self._meta(None)},
         }
-        with self._naming_the_file():
+        with self._naming_options():
             self._server.request("PUT", f"/{self._index(generation)}", body)
         self._opened = Opened(generation, schema)
 
@@ -132,7 +132,7 @@ class SearchSink:
         current.written, self._left_out = loaded.rows, loaded.refused
 
     def seal(self) -> Address:
-        """End writing, and mark the generation as whole."""
+        """End writing, and mark the generation as complete."""
         current = opened(self._opened, self._view)
         rows, index = current.finished(), self._index(current.generation)
         self._server.request("POST", f"/{index}/_flush")
@@ -140,15 +140,15 @@ class SearchSink:
         count = self._server.request("GET", f"/{index}/_count")["count"]
         if count != current.written:
             assert_unique(rows, self._key)
-            raise SinkError(f"{current.written} rows were written to {index}, it holds {count}")
+            raise SinkError(f"{current.written} rows were written to {index}, it has {count}")
         described = flat(self._options.settings)
         settings: dict[str, Any] = {"refresh_interval": None, "auto_expand_replicas": "0-1"}
         if "number_of_replicas" in described:
-            # The one would overrule the other.
+            # The latter would override the former.
             settings["auto_expand_replicas"] = "false"
         settings |= {name: value for name, value in described.items() if name in _AT_SEAL}
         settings |= {"translog.durability": None, "blocks.write": True}
-        with self._naming_the_file():
+        with self._naming_options():
             self._server.request("PUT", f"/{index}/_settings", {"index": settings})
         self._server.request("PUT", f"/{index}/_mapping", {"_meta": self._meta(count)})
         self._opened = None
@@ -156,7 +156,7 @@ class SearchSink:
 
     def rows(self, generation: int) -> int:
         """Return the number of documents of a sealed generation."""
-        rows = self._held().get(generation)
+        rows = self._generations().get(generation)
         if rows is None:
             raise not_sealed(self._view, generation, self.generations())
         return rows
@@ -172,7 +172,7 @@ class SearchSink:
         return Address("search", location)
 
     def left_out(self, generation: int) -> Sequence[RefusedRow]:
-        """Return the rows that the server refused; the index itself says which."""
+        """Return the rows that the server refused, which the index itself lists."""
         return self._forward(generation).left_out()
 
     def publish(self, generation: int) -> None:
@@ -192,7 +192,7 @@ class SearchSink:
     def discard(self, generation: int) -> None:
         """Remove a generation's index."""
         refuse_published(self._view, generation, self.published())
-        if generation in self._held():
+        if generation in self._generations():
             self._server.request("DELETE", f"/{self._index(generation)}")
 
     def drop(self) -> None:
@@ -201,7 +201,7 @@ class SearchSink:
         if current is not None:
             old = {"index": self._index(current), "alias": self._view}
             self._server.request("POST", "/_aliases", {"actions": [{"remove": old}]})
-        for generation in self._held():
+        for generation in self._generations():
             self._server.request("DELETE", f"/{self._index(generation)}")
 
     def published(self) -> int | None:
@@ -214,14 +214,14 @@ class SearchSink:
             if self._server.request("GET", f"/{self._view}") is not None:
                 raise self._not_ours("an index")
             return None
-        ours = {self._index(number): number for number in self._held()}
+        ours = {self._index(number): number for number in self._generations()}
         if len(alias) != 1 or not alias.keys() <= ours.keys():
             raise self._not_ours(f"an alias of {', '.join(sorted(alias))}")
         return ours[next(iter(alias))]
 
     def generations(self) -> list[int]:
         """List the generations that have an index."""
-        return sorted(self._held())
+        return sorted(self._generations())
 
     def holds_back(self, generation: int) -> str | None:
         """Return the reason why searchers would see a delta in parts, or None."""
@@ -242,7 +242,7 @@ class SearchSink:
     def apply(
         self,
         generation: int,
-        schema: StructType,  # noqa: ARG002 - the documents are made by it already
+        schema: StructType,  # noqa: ARG002 - the documents have its columns already
         delta: pa.Table,
         position: Position,
     ) -> None:
@@ -260,10 +260,10 @@ class SearchSink:
             self._server, self._view, self._key, generation, self._index(generation)
         )
 
-    def _held(self) -> dict[int, int | None]:
-        """Return the sealed rows of each generation, None of one that is not sealed.
+    def _generations(self) -> dict[int, int | None]:
+        """Return the number of rows of each generation; None of one that is not sealed.
 
-        Others name indices in this way too, so an index counts only when it says that it is ours.
+        Others may have indices with such names, so only an index with our metadata counts.
         """
         mappings = self._server.request("GET", f"/{self._view}-*/_mapping") or {}
         name = re.compile(rf"{self._view}-(\d{{6,}})")
@@ -275,8 +275,8 @@ class SearchSink:
         return generations
 
     @contextmanager
-    def _naming_the_file(self) -> Iterator[None]:
-        """Name the options file in an error of the server about it."""
+    def _naming_options(self) -> Iterator[None]:
+        """Add the options file to the hint of an error of the server."""
         try:
             yield
         except UnavailableSinkError:

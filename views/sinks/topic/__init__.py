@@ -1,4 +1,4 @@
-"""Compacted topics of Kafka, so that other projects read a view as a log.
+"""Views as compacted topics of Kafka, which other projects can read as a log.
 
-Rows come in, keyed records go out, switched and brought forward by transactions.
+Rows are keyed records; generations are published and brought forward by transactions.
 """

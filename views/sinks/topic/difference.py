@@ -1,6 +1,6 @@
-"""Compute the records that turn one topic into another. DuckDB spills to disk.
+"""Computes the records that turn one topic into another, in DuckDB, which spills to disk.
 
-Rows are alike when their bytes are. A topic of readers that holds nothing needs no comparison.
+Rows are equal if their bytes are. An empty topic of readers needs no comparison.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from views.sinks.topic.server import TopicServer, sink_error
 _MEMORY = "1GB"
 _ROWS = 200_000
 _CHANGED = """
-SELECT wanted.key, wanted.value, there.key IS NOT NULL AS was
-FROM wanted LEFT JOIN there ON wanted.key = there.key
-WHERE there.value IS DISTINCT FROM wanted.value
+SELECT source.key, source.value, target.key IS NOT NULL AS had_row
+FROM source LEFT JOIN target ON source.key = target.key
+WHERE target.value IS DISTINCT FROM source.value
 """
-_GONE = "SELECT key FROM there ANTI JOIN wanted USING (key)"
+_GONE = "SELECT key FROM target ANTI JOIN source USING (key)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class TopicDifference:
     """Some keys whose rows differ."""
 
     keys: pa.Array  # in bytes
-    values: pa.Array | None  # what the rows are to be; None where they are to go
-    # for each key whether there was another row; None where there was no row at all
-    was: pa.Array | None
+    values: pa.Array | None  # the new rows; None if the rows are removed
+    # for each key whether the target has another row; None if it has no rows at all
+    had_row: pa.Array | None
 
 
 def differences(server: TopicServer, source: str, target: str | None) -> Iterator[TopicDifference]:
-    """Yield the differences between two topics; without a target, to an empty one.
+    """Yield the differences between two topics; without a target, from an empty one.
 
     Raises SinkError: the brokers refuse, or records are gone; UnavailableSinkError: they do not
     answer.
@@ -55,8 +55,11 @@ def differences(server: TopicServer, source: str, target: str | None) -> Iterato
         other = stack.enter_context(ExitStack())
         reading = beside.submit(lambda: other.enter_context(scanned(server, target)))
         source_scan = stack.enter_context(scanned(server, source))
-        there = reading.result()
-        yield from _all(source_scan) if there.is_empty else _compared(stack, source_scan, there)
+        target_scan = reading.result()
+        if target_scan.is_empty:
+            yield from _all(source_scan)
+        else:
+            yield from _compared(stack, source_scan, target_scan)
 
 
 def _all(scan: _Scan) -> Iterator[TopicDifference]:
@@ -64,7 +67,9 @@ def _all(scan: _Scan) -> Iterator[TopicDifference]:
         yield TopicDifference(batch["key"], batch["value"], None)
 
 
-def _compared(stack: ExitStack, source_scan: _Scan, there: _Scan) -> Iterator[TopicDifference]:
+def _compared(
+    stack: ExitStack, source_scan: _Scan, target_scan: _Scan
+) -> Iterator[TopicDifference]:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="changelog-topic-"))
     config = {
         "memory_limit": _MEMORY,
@@ -72,14 +77,14 @@ def _compared(stack: ExitStack, source_scan: _Scan, there: _Scan) -> Iterator[To
         "preserve_insertion_order": "false",
     }
     database = stack.enter_context(closed_database(config))
-    for name, scan in (("wanted", source_scan), ("there", there)):
+    for name, scan in (("source", source_scan), ("target", target_scan)):
         database.execute(f"CREATE TABLE {name} (key BLOB, value BLOB)")
         for batch in scan.rows():
             database.register("batch", batch)
             database.execute(f"INSERT INTO {name} SELECT key, value FROM batch")
             database.unregister("batch")
     for batch in database.sql(_CHANGED).to_arrow_reader(_ROWS):
-        yield TopicDifference(batch["key"], batch["value"], batch["was"])
+        yield TopicDifference(batch["key"], batch["value"], batch["had_row"])
     for batch in database.sql(_GONE).to_arrow_reader(_ROWS):
         yield TopicDifference(batch["key"], None, None)
 
@@ -91,37 +96,39 @@ _DIGEST_BYTES = 16
 class TopicGrowth:
     """The state of a topic without keys, to which a delta may add records."""
 
-    server: TopicServer  # where it is
-    view: str  # whose it is
+    server: TopicServer  # its brokers
+    view: str  # its view
     topic: str  # its name
     key_id: int | None  # of Avro's schema of keys; None in JSON
 
     def require(self, difference: TopicDifference) -> None:
-        """Require that a difference is of rows that were not there before.
+        """Require that a difference has only new rows.
 
         Raises SinkError: naming a key whose row has changed, or is gone.
         """
         if difference.values is None and len(difference.keys):
             raise self._refused(difference.keys[0].as_py(), "is gone")
-        if difference.was is not None and (place := difference.was.index(True).as_py()) >= 0:
-            raise self._refused(difference.keys[place].as_py(), "is another one now")
+        if difference.had_row is None:
+            return
+        if (place := difference.had_row.index(True).as_py()) >= 0:
+            raise self._refused(difference.keys[place].as_py(), "has changed")
 
-    def new(self, records: Sequence[Record], there: Mapping[bytes, bytes]) -> Sequence[Record]:
-        """Return the records of rows that were not there.
+    def new(self, records: Sequence[Record], existing: Mapping[bytes, bytes]) -> Sequence[Record]:
+        """Return the records of new rows.
 
-        `there`: keys of the rows that are there, and the digest of each row.
+        `existing`: the digests of the topic's rows, by their keys.
 
         Raises SinkError: naming a key whose row has changed, or is gone.
         """
         fresh = []
         for key, value in records:
-            if key not in there:
+            if key not in existing:
                 if value is not None:
                     fresh.append((key, value))
             elif value is None:
                 raise self._refused(key, "is gone")
-            elif there[key] != digest_of(value):
-                raise self._refused(key, "is another one now")
+            elif existing[key] != digest_of(value):
+                raise self._refused(key, "has changed")
         return fresh
 
     def _refused(self, key: bytes, change: str) -> SinkError:
@@ -129,25 +136,25 @@ class TopicGrowth:
         if self.key_id is not None:
             key_text = self.server.json_of(key, self.key_id)
         return SinkError(
-            f'topic "{self.topic}" gets new rows alone ("records": "unkeyed"), and the row with '
+            f'topic "{self.topic}" gets only new rows ("records": "unkeyed"), and the row with '
             f"key {key_text} {change}",
             hint=f'"records": "keyed" in {self.view}.topic.json replaces and removes rows',
         )
 
 
 def digest_of(value: bytes) -> bytes:
-    """Return the row's digest."""
+    """Return a row's digest."""
     return blake2b(value, digest_size=_DIGEST_BYTES).digest()
 
 
 _MEMORY_BYTES = 512 << 20
-"""Of one topic's keys and last records; what is more goes to a file."""
+"""Memory for a topic's keys and last records; the rest goes to a file."""
 _SCANNED_ROWS, _BYTES = 200_000, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """The committed records of a topic up to its end at some moment."""
+    """The committed records of a topic, up to its end at the time of reading."""
 
     last: LastRecords  # the last record of each key
 
@@ -157,7 +164,7 @@ class _Scan:
         return not self.last.records
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Return the rows, once, in no order: `key` and `value`, some at a time."""
+        """Yield the rows, once, in any order, in batches of `key` and `value`."""
         for last_records in self.last.drain(_SCANNED_ROWS, _BYTES):
             batch = pa.RecordBatch.from_arrays(
                 [last_records.keys, last_records.values], ["key", "value"]
@@ -189,5 +196,5 @@ def _explained(server: TopicServer, error: MarkedError) -> SinkError:
     fault, message = marked(str(error)) or (TaskFault.REFUSED, str(error))
     text = f"{message} at {server.kafka.brokers}"
     if fault is TaskFault.LOST:
-        return SinkError(text, hint="build the view anew")
+        return SinkError(text, hint="rebuild the view")
     return sink_error(error_of(fault, message))

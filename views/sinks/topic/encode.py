@@ -1,7 +1,8 @@
-"""Arrow's columns to Avro's bytes, a column at a time.
+"""Encodes Arrow's columns as Avro, a column at a time.
 
-Numpy makes the bytes of each column, and Arrow joins the columns row by row. What is nullable is
-a union of null and the type: the number of the branch stands first. A list or a map is one block.
+Numpy computes the bytes of each column, and Arrow joins the columns row by row. A nullable value is
+a union of null and the type, which begins with the number of the branch. A list or a map is one
+block.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import pyarrow.compute as pc
 
 _BINARY = pa.binary()
 _EMPTY = pa.scalar(b"", _BINARY)
-_NULL, _THERE, _END = (pa.scalar(byte, _BINARY) for byte in (b"\0", b"\2", b"\0"))
+_NULL, _NOT_NULL, _END = (pa.scalar(byte, _BINARY) for byte in (b"\0", b"\2", b"\0"))
 _GROUP, _GROUPS = 7, 10
+"""Bits of a byte of a varint, and its most bytes."""
 Numbers = npt.NDArray[Any]
 
 
 def values(columns: Sequence[pa.Array], frame: bytes) -> pa.Array:
-    """Return the bytes of rows, as binary: a frame and each column, which may hold nulls."""
+    """Return the bytes of rows: a frame and each column, which may have nulls."""
     return _joined(pa.scalar(frame, _BINARY), *map(_optional, columns))
 
 
 def keys(columns: Sequence[pa.Array], frame: bytes) -> pa.Array:
-    """Return the bytes of keys, as binary: a frame and each column, none of which has a null."""
+    """Return the bytes of keys: a frame and each column, none of which has a null."""
     return _joined(pa.scalar(frame, _BINARY), *map(_body, columns))
 
 
@@ -38,12 +40,12 @@ def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
 
 def _optional(array: pa.Array) -> pa.Array:
     if not array.null_count:
-        return _joined(_THERE, _body(array))
-    return pc.if_else(array.is_valid(), _joined(_THERE, _body(array)), _NULL)
+        return _joined(_NOT_NULL, _body(array))
+    return pc.if_else(array.is_valid(), _joined(_NOT_NULL, _body(array)), _NULL)
 
 
 def _body(array: pa.Array) -> pa.Array:  # noqa: PLR0911 - one for each type
-    """Return the bytes of each value; for a null any bytes."""
+    """Return the bytes of each value; of a null any bytes."""
     kind = array.type
     if pa.types.is_boolean(kind):
         return _fixed(_numbers(array, False).astype("u1"))
@@ -87,7 +89,7 @@ def _within(array: pa.Array, inner: pa.Array) -> pa.Array:
 
 
 def _blocks(array: pa.Array, entries: pa.Array) -> pa.Array:
-    """Return lists of encoded entries: their number, each of them, and an end."""
+    """Return the bytes of lists: the number of encoded entries, the entries, and an end."""
     ends = array.offsets.to_numpy() - array.offsets[0].as_py()
     counts = np.diff(ends)
     if not len(entries):
@@ -112,8 +114,8 @@ def _decimals(array: pa.Array) -> pa.Array:
     return _cut(out.reshape(-1), np.arange(len(out) + 1, dtype=np.int64) * (size + 1))
 
 
-def _numbers(array: pa.Array, instead: object) -> Numbers:
-    numbers: Numbers = array.fill_null(instead).to_numpy(zero_copy_only=False)
+def _numbers(array: pa.Array, null: object) -> Numbers:
+    numbers: Numbers = array.fill_null(null).to_numpy(zero_copy_only=False)
     return numbers
 
 
@@ -123,7 +125,7 @@ def _fixed(numbers: Numbers) -> pa.Array:
 
 
 def _varints(numbers: Numbers) -> pa.Array:
-    """Return integers in groups of seven bits, the sign in the lowest bit of the first."""
+    """Return integers as zigzag varints: groups of seven bits, the sign in the lowest bit."""
     signed = numbers.astype(np.int64)
     unsigned = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
     lengths = np.ones(len(unsigned), np.int64)

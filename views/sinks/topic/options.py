@@ -21,9 +21,9 @@ class TopicOptions(Options):
 
     value: Value = "avro"  # how keys and values are written: Avro under the registry, or JSON
     # whether readers get the newest row of each key, in a compacted topic, or each new row once,
-    # without a key, in one that deletes by age alone
+    # without a key, in a topic that deletes only by age
     records: Records = "keyed"
-    # how long records without a key stay; -1 for ever
+    # how long records without a key are kept; -1 for ever
     retention_ms: int = Field(default=FOR_EVER, ge=FOR_EVER)
 
     @model_validator(mode="after")
@@ -34,7 +34,7 @@ class TopicOptions(Options):
 
 
 def check_topic_shape(schema: StructType, key: tuple[str, ...]) -> None:
-    """Raise unless records hold every column, and equal keys have equal bytes."""
+    """Refuse columns that records cannot hold, and keys with several encodings of one value."""
     check_shape(schema, key)
     for name in key:
         if holds_float(schema[name].dataType):

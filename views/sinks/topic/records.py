@@ -1,4 +1,4 @@
-"""Rows to the keys and values of records: of Spark's tasks, and of a delta."""
+"""Encodes rows as keys and values of records, in Spark's tasks and for deltas."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RecordForm:
     ids: tuple[int, int] | None  # of Avro's schemas of keys and values; None in JSON
 
     def columns(self, *, is_gone: Column | None = None) -> list[Column]:
-        """Return the columns that records are made of: texts, or the row's columns for Avro."""
+        """Return the columns to encode: JSON texts, or the row's columns for Avro."""
         if self.ids is not None:
             return [column(name).alias(f"__topic_{name}") for name in self.schema.fieldNames()]
         text = document(self.schema)
@@ -54,11 +54,11 @@ class RecordForm:
         ]
 
     def delta_columns(self) -> list[Column]:
-        """Return the same of a delta."""
+        """Return the columns to encode of a delta."""
         return self.columns(is_gone=column(GONE))
 
     def delta_values(self, delta: pa.Table) -> dict[str, pa.Array]:
-        """Return the same of a delta that was computed without Spark.
+        """Return the columns to encode of a delta that was computed without Spark.
 
         Raises NotRenderedError: a value is left to Spark.
         """
@@ -74,7 +74,7 @@ class RecordForm:
         }
 
     def records(self, rendered: pa.Table | pa.RecordBatch) -> list[Record]:
-        """Return the records of what `columns` gave.
+        """Return the records of rows with the columns of `columns`.
 
         Raises SinkError: a row has a null in its key.
         """
@@ -83,7 +83,7 @@ class RecordForm:
         return list(zip(*(column.to_pylist() for column in self.encoded(rendered)), strict=True))
 
     def encoded(self, rendered: pa.Table | pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """Return keys and values, as binary, of what `columns` gave of some rows.
+        """Return the encoded keys and values of rows with the columns of `columns`.
 
         Raises SinkError: a row has a null in its key.
         """
@@ -101,7 +101,7 @@ class RecordForm:
         return keys, encode.values(list(arrays.values()), frame(self.ids[1]))
 
     def delta_records(self, delta: pa.Table) -> list[Record]:
-        """Return the records of a delta: a tombstone for each key that is gone.
+        """Return the records of a delta, with tombstones for removed keys.
 
         Raises SinkError: a row has a null in its key.
         """
@@ -114,9 +114,9 @@ class RecordForm:
 
 
 def _scaled(array: pa.Array, kind: DataType) -> pa.Array:
-    """Return decimals with the digits of their type, whichever engine made them.
+    """Return decimals with the digits of their type, whichever engine computed them.
 
-    Equal values then have equal bytes, also where an engine has widened a type.
+    Then equal values have equal bytes, even if an engine has widened a type.
     """
     if isinstance(kind, DecimalType):
         return array.cast(pa.decimal128(kind.precision, kind.scale))
@@ -131,18 +131,18 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 class TopicRecordWriter:
     """Writes records; sent to Spark's tasks."""
 
-    brokers: str  # where they are
-    options: Mapping[str, str] = field(repr=False)  # how they are reached, files as texts
-    wait_s: float  # how long they are waited for
-    topic: str  # where records go
+    brokers: str  # addresses of the brokers
+    options: Mapping[str, str] = field(repr=False)  # of the connection, with files as texts
+    wait_s: float  # how long to wait for the brokers
+    topic: str  # of the records
     form: RecordForm  # of the rows
     seed: int  # of the hashes of their keys
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write batches, and return how many rows, or why not, and the hashes of their keys."""
+        """Write batches; yield the number of rows or the error, and the hashes of the keys."""
         hashes = KeyHashes(self.seed)
         report = reported(lambda: self._written(batches, hashes))
-        yield report.append_column("hashes", pa.array([hashes.told()], pa.binary()))
+        yield report.append_column("hashes", pa.array([hashes.to_bytes()], pa.binary()))
 
     def _written(self, batches: Iterable[pa.RecordBatch], hashes: KeyHashes) -> int:
         kafka = KafkaConnection(brokers=self.brokers, options=self.options)
@@ -161,7 +161,7 @@ class TopicRecordWriter:
     def _send(
         self, producer: ProducerHandle, kafka: KafkaConnection, keys: pa.Array, values: pa.Array
     ) -> TextColumn:
-        """Queue records, and return their keys; waits while the queue is full."""
+        """Queue records, and return their keys; wait while the queue is full."""
         if values.null_count:
             row = values.is_null().index(True).as_py()
             raise no_value(keys[row].as_py().decode("utf-8", "replace"))
@@ -174,7 +174,7 @@ class TopicRecordWriter:
         return columns[0]
 
     def _require(self, producer: ProducerHandle, kafka: KafkaConnection, code: int) -> None:
-        """Raise what the brokers say of a record before, or of this call.
+        """Raise the brokers' error for an earlier record, or for this call.
 
         Raises SinkError: they refuse, or do not answer.
         """
@@ -186,7 +186,7 @@ class TopicRecordWriter:
 
 
 def write_rows(rows: DataFrame, writer: TopicRecordWriter) -> tuple[int, bool]:
-    """Write every row; returns their number, and whether their keys are known to differ.
+    """Write every row; return their number, and whether all keys are known to differ.
 
     Raises SinkError: a task could not write; the first reason is given.
     """
@@ -196,12 +196,12 @@ def write_rows(rows: DataFrame, writer: TopicRecordWriter) -> tuple[int, bool]:
     return counted(results), are_distinct(result.hashes for result in results)
 
 
-# Equal keys have equal bytes and so equal hashes: where all hashes differ, all keys do. Where
-# two are alike, or not all are known, nothing is told, and the keys themselves have to be
-# compared.
+# Equal keys have equal bytes and so equal hashes: if all hashes differ, all keys do. If two hashes
+# are equal, or some are missing, the keys themselves must be compared.
 _MOST = 32 << 20
-"""Hashes that are compared here, 8 bytes each."""
+"""The most hashes that are compared here, of 8 bytes each."""
 _PROBE: TextColumn = (memoryview(array("i", [0, 5])), memoryview(b"probe"))
+"""A key whose hash shows whether two tasks hash alike."""
 
 
 @dataclass(slots=True)
@@ -218,7 +218,7 @@ class KeyHashes:
         if self._count <= _MOST:
             self._parts.append(text_hashes(self.seed, keys))
 
-    def told(self) -> bytes | None:
+    def to_bytes(self) -> bytes | None:
         """Return the hashes, after one of a known text that identifies the hash function.
 
         None if there are too many.

@@ -1,12 +1,12 @@
-"""The register of a view's topics: the small compacted topic `{topic}.generations`.
+"""Reads and writes the register of a view's topics, the compacted topic `{topic}.generations`.
 
 | key | value, JSON |
 |---|---|
-| `generation/N` | `value`: avro or json; `schema_ids`; `rows` of a whole one, or null; `position` |
+| `generation/N` | `value`: avro or json; `schema_ids`; `rows`, null until sealed; `position` |
 | `published` | the frontier of readers: `generation`, `end` of the topic, `position`, `records` |
 
-The frontier is written in the transaction of the rows that it speaks of: who sees it can read the
-topic up to `end` and has one generation whole, at that position of the log that it was made of.
+The frontier is written in the transaction of its rows: a reader who sees it can read the topic up
+to `end` and gets one complete generation, at that position of the log.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class RegisteredGeneration:
 
     value: Value  # how its records are written
     ids: tuple[int, int] | None  # of the schemas of its keys and values; None in JSON
-    rows: int | None = None  # how many; None before it is whole
+    rows: int | None = None  # how many; None until it is sealed
     position: str | None = None  # of the last delta, as text; None without one
 
     def record(self) -> bytes:
-        """Return the value of its record."""
+        """Return the value of its record in the register."""
         return orjson.dumps(
             {
                 "value": self.value,
@@ -48,7 +48,7 @@ class RegisteredGeneration:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> RegisteredGeneration:
-        """Read what `record` gave."""
+        """Read the value of a record of the register."""
         ids = stored["schema_ids"]
         return cls(
             stored["value"],
@@ -60,16 +60,16 @@ class RegisteredGeneration:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """All that a view's topics hold."""
+    """The contents of a view's register."""
 
     generations: Mapping[int, RegisteredGeneration] = field(default_factory=dict)  # by number
-    published: int | None = None  # which one readers see
-    records: Records | None = None  # how readers get rows; None before they do
+    published: int | None = None  # the generation that readers see
+    records: Records | None = None  # form of the readers' records; None before there are any
 
 
 @dataclass(frozen=True, slots=True)
 class ShownGeneration:
-    """The generation that readers have."""
+    """The generation that readers see."""
 
     generation: int  # its number
     position: str | None  # of its last delta, as text; None without one
@@ -84,7 +84,7 @@ def generation_key(generation: int) -> bytes:
 def write_frontier(
     into: TopicTransaction, register: str, topic: str, shown: ShownGeneration
 ) -> None:
-    """Write what readers have of the topic, and where it ends; last in a transaction."""
+    """Write the readers' frontier, as the last record of a transaction."""
     frontier = {
         "generation": shown.generation,
         "end": into.end(topic),
@@ -112,29 +112,31 @@ def read_register(server: TopicServer, topic: str) -> Register | None:
                 for key, stored in sorted(values.items())
             },
             None if published is None else int(published["generation"]),
-            # Those before there were others did not say.
+            # The first version had keyed records only, and did not write this.
             None if published is None else published.get("records", "keyed"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise SinkError(
-            f'topic "{topic}" holds a record that is none of a view\'s generations',
-            hint="another program wrote to it: remove the topic and build the view anew",
+            f'topic "{topic}" has a record that is not of a view\'s generations',
+            hint="another program wrote to it: remove the topic and rebuild the view",
         ) from error
 
 
-# It writes the records to the generation's topic, to that of the readers where the generation is
-# published, and with them the position and the frontier. So a delta whose writer was killed is
-# not there at all, and one that is there is not asked for again.
 @dataclass(frozen=True, slots=True)
 class TopicForward:
-    """The topics of one generation."""
+    """The topics of one generation, which deltas bring forward.
 
-    server: TopicServer  # where they are
+    One transaction has the records for the generation's topic, and for the readers' topic if the
+    generation is published, with the position and the frontier. So a delta whose writer was killed
+    has no effect at all, and an applied one is not sent again.
+    """
+
+    server: TopicServer  # its brokers
     topic: str  # of the readers
     register: str  # of the generations
     own: str  # of the generation
-    is_published: bool  # whether the first one holds it
-    records: Records  # how readers get rows
+    is_published: bool  # whether readers see the generation
+    records: Records  # form of the readers' records
 
     def apply(
         self,
@@ -143,9 +145,12 @@ class TopicForward:
         before: RegisteredGeneration,
         after: RegisteredGeneration,
     ) -> None:
-        """Write records and what the register says afterwards."""
+        """Write a delta's records, and the generation's new entry in the register.
+
+        Raises SinkError: another process has changed the topics.
+        """
         with self.server.transaction(self.topic if self.is_published else self.own) as into:
-            # Only now: whoever wrote under this name before cannot any more.
+            # Read only now, when an earlier transaction of this name can no longer be committed.
             register = read_register(self.server, self.register)
             if (
                 register is None

@@ -1,4 +1,4 @@
-"""The Avro schema of a view's rows.
+"""Derives the Avro schema of a view's rows.
 
 | Spark | Avro |
 |---|---|
@@ -9,8 +9,9 @@
 | timestamp / timestamp_ntz | long, `timestamp-micros` / `local-timestamp-micros` |
 | array, struct, map with text keys | array, record, map |
 
-Each column of a value may be null, and is where an older record does not have it: so columns come
-and go under the registry's usual rule of compatibility. The key's columns are never null.
+Each column of a value may be null, and is null if an older record does not have it. So columns can
+be added and removed under the registry's usual rule of compatibility. The key's columns are never
+null.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _record(name: str, schema: StructType) -> dict[str, Any]:
 def _named(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise SinkError(
-            f'column "{name}" cannot be named so in Avro',
+            f'column "{name}" is not a name in Avro',
             hint='name it by letters, digits and _ (AS), or write {"value": "json"} in the '
             "view's options of the topic",
         )
@@ -118,6 +119,6 @@ def _type(kind: DataType, name: str) -> Any:  # noqa: ANN401 - an Avro schema is
             return _PLAIN[type(kind)]
         case _:
             raise SinkError(
-                f"{kind.simpleString()} has no form in Avro, whose maps have texts as keys",
+                f"{kind.simpleString()} has no form in Avro",
                 hint='cast it, or write {"value": "json"} in the view\'s options of the topic',
             )

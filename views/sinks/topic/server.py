@@ -1,7 +1,7 @@
-"""Brokers and registry as this sink asks them, and their errors as ours.
+"""Requests of the topic sink to brokers and registry; their errors become SinkErrors.
 
-Topics have one partition: a transaction becomes visible in each partition by itself, so that
-readers of several could see some of it.
+Topics have one partition, because a transaction becomes visible partition by partition: readers of
+several could see a part of it.
 """
 
 from __future__ import annotations
@@ -41,24 +41,26 @@ from changelog.native.records import TextColumn
 from views.sinks.base import UnavailableSinkError
 
 TRANSACTION_S = 900
-"""The longest that brokers let a transaction be open, unless they are told otherwise."""
+"""The brokers' default for the longest open transaction."""
 
 _NAP_S = 0.02
 FULL_S = 0.02
-"""So long a full queue is waited for."""
+"""Seconds to wait for a full queue."""
 _ABORT_S = 5.0
+"""Seconds to wait for the end of an aborted transaction."""
 _SERVER_ERROR = 500
 _SMALL_SEGMENT = str(1 << 20)
+"""Bytes of a segment of a register, so that it is compacted soon."""
 
 
 class RefusedAccessSinkError(UnavailableSinkError):
-    """The brokers do not let us in: at a first start a matter of configuration, as for the log."""
+    """The brokers refuse access: at a first start a matter of configuration, as for the log."""
 
     exit_code = 2
 
 
 def sink_error(error: LogError) -> SinkError:
-    """Return an error of the log's family as a sink's, with the same exit code and hint."""
+    """Convert an error of the log to a sink's, with the same exit code and hint."""
     match error:
         case RefusedAccessError():
             kind: type[SinkError] = RefusedAccessSinkError
@@ -70,7 +72,7 @@ def sink_error(error: LogError) -> SinkError:
 
 
 def explained(kafka: KafkaConnection, error: KafkaError, subject: str) -> SinkError:
-    """Return an error of the brokers as ours."""
+    """Return the SinkError for an error of the brokers."""
     return sink_error(log_error(error, subject, kafka=kafka))
 
 
@@ -82,13 +84,13 @@ class TopicTransaction:
         self.topics: set[str] = set()
 
     def put(self, topic: str, key: bytes | None, value: bytes | None) -> None:
-        """Write a record, a tombstone without a value."""
+        """Write a record; without a value it is a tombstone."""
         self.topics.add(topic)
         while self._is_full(self._producer.send(topic, key, value, [], 0)):
             pass
 
     def put_rows(self, topic: str, keys: pa.Array | None, values: pa.Array) -> None:
-        """Write records, as binary; without keys they have none."""
+        """Write encoded records, with or without keys."""
         self.topics.add(topic)
         columns, first = (keys if keys is None else texts(keys), texts(values)), 0
         while first < len(values):
@@ -107,7 +109,7 @@ class TopicTransaction:
         require(KafkaError(code) if code else None)
 
     def _is_full(self, code: int) -> bool:
-        """Tell whether a record found no room, which is waited for."""
+        """Tell whether the queue was full, after waiting for it; raise other errors."""
         is_full = code == KafkaError._QUEUE_FULL
         self._producer.poll(FULL_S if is_full else 0)
         require(self._producer.failure())
@@ -116,13 +118,13 @@ class TopicTransaction:
 
 
 def require(error: KafkaError | tuple[KafkaError, str] | None) -> None:
-    """Raise what librdkafka says, if it says something."""
+    """Raise an error of librdkafka, if there is one."""
     if error is not None:
         raise KafkaException(error[0] if isinstance(error, tuple) else error)
 
 
 def texts(array: pa.Array) -> TextColumn:
-    """Return a column of byte strings without a null as its buffers."""
+    """Return the buffers of a column of byte strings without nulls."""
     _, ends, content = array.buffers()
     places = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
     return places, memoryview(content if content is not None else b"")
@@ -133,13 +135,13 @@ class TopicServer:
     """The brokers and the registry of a topic sink."""
 
     kafka: KafkaConnection  # the brokers
-    registry: RegistryConnection | None  # of Avro's schemas; None without one
-    retry_seconds: float  # how long a server that is busy or away is asked again
+    registry: RegistryConnection | None  # of Avro's schemas; None if the project has none
+    retry_seconds: float  # how long requests to a busy or absent server are repeated
     answer_seconds: float = 60.0  # how long brokers may be silent to a request
 
     @contextmanager
     def asking(self) -> Iterator[Cluster]:
-        """Return the brokers, whose errors inside the block are SinkErrors."""
+        """Return the brokers; errors inside the block become SinkErrors."""
         try:
             yield Cluster(self.kafka, answer_s=self.answer_seconds)
         except LogError as error:
@@ -147,7 +149,7 @@ class TopicServer:
 
     @contextmanager
     def errors(self, subject: str) -> Iterator[None]:
-        """Turn errors of the brokers inside the block into SinkErrors."""
+        """Turn errors of librdkafka inside the block into SinkErrors."""
         try:
             yield
         except KafkaException as error:
@@ -159,10 +161,10 @@ class TopicServer:
             return topic in cluster.topics([topic])
 
     def create(self, topic: str, *, small: bool = False, retention_ms: int | None = None) -> None:
-        """Make a compacted topic; does nothing where it is.
+        """Create a topic if it does not exist; without `retention_ms` a compacted one.
 
-        `small`: whether it is read often and from its start. `retention_ms`: how long records stay
-        in one that is not compacted, for ever at -1.
+        `small`: whether it is often read from its start. `retention_ms`: how long records stay; -1
+        for ever.
         """
         config = TopicSettings(compacted=retention_ms is None).to_config()
         if retention_ms is not None:
@@ -175,23 +177,23 @@ class TopicServer:
             self._wait(lambda: _is_led(cluster, topic), f'topic "{topic}" has no leader')
 
     def delete(self, topic: str) -> None:
-        """Remove a topic; none there is no error."""
+        """Remove a topic, if it exists."""
         with self.asking() as cluster:
             for _, refused in cluster.delete([topic]):
                 if refused is not None:
                     raise refused
-            self._wait(lambda: not cluster.topics([topic]), f'topic "{topic}" does not go')
+            self._wait(lambda: not cluster.topics([topic]), f'topic "{topic}" is not removed')
 
     def end(self, topic: str, *, committed: bool = True) -> int:
-        """Return the end of a topic, of committed records or of all."""
+        """Return the end of a topic's committed records, or of all records."""
         with self.asking() as cluster:
             return _end(cluster, topic, committed=committed)
 
     def records(self, topic: str, start: int = 0) -> Generator[Message]:
-        """Yield the committed records of a topic from an offset up to its present end, in order."""
+        """Yield the committed records of a topic from an offset to its present end, in order."""
 
         def lost(reason: str) -> SinkError:
-            return SinkError(reason, hint="build the view anew")
+            return SinkError(reason, hint="rebuild the view")
 
         whole = [OffsetRange(topic, 0, start, TO_END)]
         try:
@@ -201,13 +203,14 @@ class TopicServer:
 
     @contextmanager
     def transaction(self, name: str) -> Iterator[TopicTransaction]:
-        """Begin a transaction, and commit it after the block unless that fails.
+        """Begin a transaction, and commit it after the block unless the block fails.
 
-        Whoever has begun one of that name cannot write any more. Behind the block readers see it.
+        An earlier transaction of this name can write no more. After the block readers see the
+        records.
 
         Raises:
-            SinkError: the brokers refuse, or another one of that name has begun.
-            UnavailableSinkError: they do not answer; nothing of it stands.
+            SinkError: the brokers refuse, or a later transaction of this name has begun.
+            UnavailableSinkError: they do not answer; none of the records is visible.
         """
         own = {
             "transactional.id": name,
@@ -233,15 +236,15 @@ class TopicServer:
             self._see(topic)
 
     def write(self, topic: str, key: bytes, value: bytes | None) -> None:
-        """Write one record without a transaction; afterwards readers see it.
+        """Write one record without a transaction, and wait until readers see it.
 
         Raises SinkError: the brokers refuse it; UnavailableSinkError: they do not answer.
         """
         producer = Producer(
             {
                 **writing_config(self.kafka, {"linger.ms": 0}, wait_s=self.retry_seconds),
-                # A record that is there twice says the same, and the number of a producer that
-                # could not double it is half a second away.
+                # A record that is written twice does no harm, and an idempotent producer would wait
+                # half a second for its number.
                 "enable.idempotence": False,
             }
         )
@@ -254,7 +257,7 @@ class TopicServer:
         self._see(topic)
 
     def _see(self, topic: str) -> None:
-        """Wait until readers of committed records see all that is written now."""
+        """Wait until readers of committed records see all records written so far."""
         with self.asking() as cluster:
             end = _end(cluster, topic, committed=False)
             self._wait(
@@ -264,7 +267,7 @@ class TopicServer:
 
     def _abort(self, producer: ProducerHandle) -> None:
         producer.purge()
-        # Where this fails the brokers end it after its time, or the next of its name does.
+        # If this fails, the brokers abort it after its timeout, or the next of its name does.
         producer.abort_transaction(_ABORT_S)
 
     def register(self, subjects: Mapping[str, str]) -> list[int]:
@@ -286,15 +289,15 @@ class TopicServer:
                     raise SinkError(
                         f'the registry {self.registry} refuses subject "{subject}": '
                         f"{redacted(str(error.error_message))[:300]}",
-                        hint="keep the types of the view's columns, or drop the view and build it "
-                        "anew with its subjects deleted",
+                        hint="keep the types of the view's columns, or drop the view, delete its "
+                        "subjects and rebuild it",
                     ) from error
                 except (HTTPError, OSError) as error:
                     raise self._away() from error
         return ids
 
     def json_of(self, record: bytes, schema_id: int) -> str:
-        """Return a record in Avro as JSON, for people to read; its hex digits where that fails."""
+        """Return a record in Avro as JSON for messages, or its hex digits if that fails."""
         if self.registry is None:
             return record.hex()
         with closing(SchemaRegistryClient.new_client(self.registry.client_config())) as client:
@@ -317,7 +320,7 @@ class TopicServer:
         while not done():
             if time.monotonic() > deadline:
                 raise UnavailableSinkError(
-                    f"{state} after {self.retry_seconds:.0f} s", hint="see how the brokers are"
+                    f"{state} after {self.retry_seconds:.0f} s", hint="check the brokers"
                 )
             time.sleep(_NAP_S)
 

@@ -1,16 +1,16 @@
-"""A view as a compacted topic of Kafka: a keyed record for each row.
+"""Serves a view as a compacted topic of Kafka: a keyed record for each row.
 
-| topic | holds |
+| topic | records |
 |---|---|
-| `{prefix}.{view}` | the rows of the published generation: what readers read |
+| `{prefix}.{view}` | the rows of the published generation, for readers |
 | `{prefix}.{view}.{generation:06d}` | the rows of one generation |
-| `{prefix}.{view}.generations` | what generations there are, the frontier of readers: `register` |
+| `{prefix}.{view}.generations` | the generations and the readers' frontier: `register` |
 
-A topic has no second name that could be moved from one generation to the next, and those who read
-on from an offset could not follow it. So there is one topic for readers, and to publish is one
-transaction that writes what differs: the rows that are new or other, a tombstone for each key that
-is gone, and the frontier. Who reads what is committed has the generation before it or the one
-behind it. A delta of the published generation is one transaction too, over both of its topics.
+A topic has no alias that could be moved from one generation to the next, and consumers that go on
+from an offset could not follow one. So there is one topic for readers, and publishing is one
+transaction that writes the differences: new and changed rows, a tombstone for each removed key, and
+the frontier. Readers of committed records have the earlier generation or the new one. A delta of
+the published generation is one transaction too, over both of its topics.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class TopicSink:
         self._options = options or TopicOptions()
         self._opened: Opened | None = None
         self._are_distinct = False
-        self._kept: tuple[int, str | None, dict[bytes, bytes]] | None = None
+        self._known_rows: tuple[int, str | None, dict[bytes, bytes]] | None = None
 
     def check(self, schema: StructType) -> None:
-        """Refuse names and types without a form in Avro, and keys that have two."""
+        """Refuse names and types without a form in Avro, and keys with several."""
         check_topic_shape(schema, self._key)
         self._schemas(schema)
 
@@ -122,7 +122,7 @@ class TopicSink:
         current.written, self._are_distinct = write_rows(rows, writer)
 
     def seal(self) -> Address:
-        """End writing, and mark the generation as whole."""
+        """End writing, and mark the generation as complete."""
         current = opened(self._opened, self._view)
         rows = current.finished()
         if not self._are_distinct:
@@ -137,13 +137,13 @@ class TopicSink:
         return self._sealed(self._read(), generation)[1]
 
     def address(self, generation: int) -> Address:
-        """Return the topic of a sealed generation; of the published one that of its readers."""
+        """Return the topic of a sealed generation; that of readers if it is published."""
         register = self._read()
         entry, _ = self._sealed(register, generation)
         is_published = register.published == generation
         is_keyed = register.records != "unkeyed"
         if not is_keyed and self._options.retention_ms != FOR_EVER:
-            is_published = False  # what readers have there does not stay
+            is_published = False  # records of readers are deleted by age
         location = {
             "brokers": self._server.kafka.brokers,
             "topic": self._topic if is_published else self._topic_of(generation),
@@ -160,7 +160,7 @@ class TopicSink:
         return Address("topic", location)
 
     def publish(self, generation: int) -> None:
-        """Write to the topic what makes it this generation, in one transaction."""
+        """Write the differences to this generation to the readers' topic, in one transaction."""
         register = self._read()
         entry, _ = self._sealed(register, generation)
         if register.published == generation:
@@ -169,7 +169,7 @@ class TopicSink:
         retention_ms = None if self._is_keyed else self._options.retention_ms
         self._server.create(self._topic, retention_ms=retention_ms)
         with self._server.transaction(self._topic) as into:
-            # Only now: whoever wrote before cannot any more, and what it left open is aborted.
+            # Read only now, when an earlier transaction of this name is committed or aborted.
             self._move(into, generation, entry, self._read().published)
             shown = ShownGeneration(generation, entry.position, self._options.records)
             write_frontier(into, self._register, self._topic, shown)
@@ -182,10 +182,10 @@ class TopicSink:
         before: int | None,
     ) -> None:
         """Write the differences between a generation's rows and the readers' rows."""
-        there: str | None = self._topic
+        target: str | None = self._topic
         if not self._is_keyed:
-            there = None if before is None else self._topic_of(before)
-        for difference in differences(self._server, self._topic_of(generation), there):
+            target = None if before is None else self._topic_of(before)
+        for difference in differences(self._server, self._topic_of(generation), target):
             if not self._is_keyed:
                 self._growth(entry).require(difference)
             if difference.values is not None:
@@ -196,7 +196,7 @@ class TopicSink:
                 into.put(self._topic, key, None)
 
     def discard(self, generation: int) -> None:
-        """Remove a generation's topic; the register's record goes last."""
+        """Remove a generation's topic, and then its record in the register."""
         register = self._read()
         refuse_published(self._view, generation, register.published)
         if generation in register.generations:
@@ -223,17 +223,17 @@ class TopicSink:
         """Return the reason why no delta can be applied to a generation, or None."""
         entry = self._read().generations.get(generation)
         if entry is not None and entry.value != self._options.value:
-            return f"generation {generation} holds records in {entry.value}"
+            return f"generation {generation} has records in {entry.value}"
         if (records := self._read().records) not in {None, self._options.records}:
             return f"readers get {records} records"
         return None
 
     def delta_columns(self, schema: StructType) -> Sequence[Column]:
-        """Return the columns that records are made of."""
+        """Return the columns to encode."""
         return self._form(schema).delta_columns()
 
     def delta_values(self, schema: StructType, delta: pa.Table) -> Mapping[str, pa.Array]:
-        """Return the columns that records are made of."""
+        """Return the columns to encode."""
         return self._form(schema).delta_values(delta)
 
     def apply(
@@ -245,7 +245,7 @@ class TopicSink:
         refuse_older(self._view, generation, _position(entry), position)
         records: Sequence[Record] = RecordForm(schema, self._key, entry.ids).delta_records(delta)
         rows = self._rows(generation, entry)
-        self._kept = None
+        self._known_rows = None
         if not self._is_keyed:
             self._refuse_other(register)
             records = self._growth(entry).new(records, rows)
@@ -263,7 +263,7 @@ class TopicSink:
             register.published == generation,
             self._options.records,
         ).apply(generation, records, entry, after)
-        self._kept = (generation, after.position, rows)
+        self._known_rows = (generation, after.position, rows)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""
@@ -271,9 +271,9 @@ class TopicSink:
         return None if entry is None else _position(entry)
 
     def _rows(self, generation: int, entry: RegisteredGeneration) -> dict[bytes, bytes]:
-        """Return the keys of a generation's rows with their digests; read once and then kept."""
-        if self._kept is not None and self._kept[:2] == (generation, entry.position):
-            return self._kept[2]
+        """Return the digests of a generation's rows by key; read once and then kept."""
+        if self._known_rows is not None and self._known_rows[:2] == (generation, entry.position):
+            return self._known_rows[2]
         with scanned(self._server, self._topic_of(generation)) as scanned_topic:
             return {
                 key: self._digest(value)
@@ -284,7 +284,7 @@ class TopicSink:
             }
 
     def _digest(self, value: bytes) -> bytes:
-        """Return the row's digest, if the topic needs it."""
+        """Return a row's digest if it is needed; otherwise an empty one."""
         return b"" if self._is_keyed else digest_of(value)
 
     def _growth(self, entry: RegisteredGeneration) -> TopicGrowth:
@@ -296,7 +296,7 @@ class TopicSink:
         return self._options.records == "keyed"
 
     def _refuse_other(self, register: Register) -> None:
-        """Raise when readers get rows otherwise than the options say."""
+        """Refuse options that differ from the form of the readers' records."""
         if register.records not in {None, self._options.records}:
             raise SinkError(
                 f'topic "{self._topic}" has {register.records} records, not '
@@ -321,7 +321,7 @@ class TopicSink:
     def _own(self) -> Register:
         """Return the register.
 
-        Raises SinkError: there is none, but a topic of the view's name.
+        Raises SinkError: there is none, but a topic with the view's name.
         """
         register = read_register(self._server, self._register)
         if register is None and self._server.exists(self._topic):
@@ -330,7 +330,7 @@ class TopicSink:
 
     def _foreign(self, topic: str) -> SinkError:
         return SinkError(
-            f'topic "{topic}" is there and was not made for view "{self._view}"',
+            f'topic "{topic}" exists and was not created for view "{self._view}"',
             hint="choose another sinks.topic.prefix, or remove the topic",
         )
 
@@ -341,7 +341,7 @@ class TopicSink:
         return entry, entry.rows
 
     def _note(self, generation: int, entry: RegisteredGeneration | None) -> None:
-        # One record is whole by itself: no transaction, whose beginning may take seconds.
+        # One record is atomic by itself; to begin a transaction may take seconds.
         self._server.write(
             self._register, generation_key(generation), None if entry is None else entry.record()
         )

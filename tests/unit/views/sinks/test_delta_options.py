@@ -23,8 +23,8 @@ REFUSED = [
     ({"partition_by": ["a"], "cluster_by": ["a"]}, '"a" is named twice'),
     ({"cluster_by": ["a", "a"]}, '"a" is named twice'),
     ({"partition_by": list("abcde")}, "5 columns"),
-    ({"partition_by": ["k"]}, "holds the whole key"),
-    ({"partition_by": ["a", "k"]}, "holds the whole key"),
+    ({"partition_by": ["k"]}, "has the whole key"),
+    ({"partition_by": ["a", "k"]}, "has the whole key"),
 ]
 
 

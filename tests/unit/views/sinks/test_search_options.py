@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError, SinkError
-from views.sinks.search.options import flat, laid_over, search_options
+from views.sinks.search.options import flat, merged_over, search_options
 from views.sinks.search.server import routing_of
 
 NESTED = {"mapping": {"source": {"mode": "synthetic"}}}
@@ -25,8 +25,8 @@ NESTED = {"mapping": {"source": {"mode": "synthetic"}}}
         ({"settings": {"index": {"blocks.write": False}}}, "seals an index"),
         ({"settings": {"index.blocks": {"read": True}}}, "seals an index"),
         ({"settings": {"default_pipeline": "x"}}, "would change documents"),
-        ({"settings": {"index": NESTED}}, "makes documents anew"),
-        ({"settings": {"derived_source.enabled": True}}, "makes documents anew"),
+        ({"settings": {"index": NESTED}}, "reconstructs documents"),
+        ({"settings": {"derived_source.enabled": True}}, "reconstructs documents"),
     ],
 )
 def test_what_could_change_documents_is_refused(options: dict[str, Any], reason: str) -> None:
@@ -67,17 +67,17 @@ DERIVED: dict[str, Any] = {
 }
 
 
-def test_fields_are_laid_over_those_of_the_columns() -> None:
-    assert laid_over(DERIVED, {}, "v") == DERIVED
+def test_fields_are_merged_over_those_of_the_columns() -> None:
+    assert merged_over(DERIVED, {}, "v") == DERIVED
     asked = {"a": {"analyzer": "x"}, "o": {"properties": {"n": {"type": "keyword"}}}}
-    assert laid_over(DERIVED, asked, "v") == {
+    assert merged_over(DERIVED, asked, "v") == {
         "a": {**DERIVED["a"], "analyzer": "x"},
         "o": {"type": "object", "properties": {"n": {"type": "keyword"}}},
     }
-    assert laid_over(DERIVED, {"o": {"type": "flat_object"}}, "v")["o"] == {"type": "flat_object"}
+    assert merged_over(DERIVED, {"o": {"type": "flat_object"}}, "v")["o"] == {"type": "flat_object"}
 
 
 @pytest.mark.parametrize("asked", [{"b": {}}, {"o": {"properties": {"m": {}}}}, {"a": "text"}])
 def test_a_field_that_no_column_has_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(SinkError, match=r"v\.search\.json"):
-        laid_over(DERIVED, asked, "v")
+        merged_over(DERIVED, asked, "v")

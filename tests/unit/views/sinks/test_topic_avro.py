@@ -126,7 +126,7 @@ def test_keys_read_back_and_are_equal_when_their_values_are(found):
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (StructField("a b", INT), '"a b" cannot be named so in Avro'),
+        (StructField("a b", INT), '"a b" is not a name in Avro'),
         (StructField("s", StructType([StructField("x.y", INT)])), '"x.y" cannot be named so'),
         (StructField("m", MapType(INT, INT)), "texts as keys"),
     ],

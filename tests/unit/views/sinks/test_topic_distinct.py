@@ -25,7 +25,7 @@ def told(*parts, seed=7):
     hashes = KeyHashes(seed)
     for part in parts:
         hashes.add(texts(part))
-    return hashes.told()
+    return hashes.to_bytes()
 
 
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=6), max_size=4))
