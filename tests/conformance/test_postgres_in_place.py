@@ -173,21 +173,21 @@ def test_a_delta_goes_to_readers_and_to_the_generation(upserted, monkeypatch, de
 def test_a_switch_that_is_cut_off_is_all_or_nothing(upserted, monkeypatch, defect):
     """The connection is ended between the rows and the note of them; the twin commits between."""
     sink = publish(upserted, 1, [(n, "old", 0.0) for n in range(50)])
-    bring = InPlace._bring
+    write_rows = InPlace._write_rows
 
     def cut_off(self, cursor, *words):
-        bring(self, cursor, *words)
+        write_rows(self, cursor, *words)
         if defect:
             cursor.connection.commit()
         cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
-    monkeypatch.setattr(InPlace, "_bring", cut_off)
+    monkeypatch.setattr(InPlace, "_write_rows", cut_off)
     frame = [(n, "new", 0.0) for n in range(25, 75)]
     with pytest.raises(SinkError, match="ended the connection"):
         publish(upserted, 2, frame)
     state = sink.published(), {row[1] for row in rows(upserted)}
     assert state == ((1, {"new"}) if defect else (1, {"old"}))
-    monkeypatch.setattr(InPlace, "_bring", bring)
+    monkeypatch.setattr(InPlace, "_write_rows", write_rows)
     sink.publish(2)
     assert [row[:2] for row in rows(upserted)] == [(n, "new") for n in range(25, 75)]
 

@@ -1,4 +1,5 @@
 """Rewrites views so that the engines compare values as PostgreSQL does, or refuses them.
 
-It is given a view and the types of its tables' columns, and reads nothing.
+A view and the types of its tables' columns come in; the view goes out as the engines must compute
+it. Nothing is read.
 """

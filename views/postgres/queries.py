@@ -507,11 +507,11 @@ class QueryTranslator:
     ) -> str:
         tests = []
         right = Scope(sources=[scope.sources[-1]])
-        left = Scope(sources=list(before), merged=dict(scope.merged))
+        earlier = Scope(sources=list(before), merged=dict(scope.merged))
         reader = Expressions(scope, self)
         for identifier in using:
             column = exp.Column(this=identifier)
-            one, other = left.column(column), right.column(column)
+            one, other = earlier.column(column), right.column(column)
             tests.append(reader.compared(join, one, other, "="))
             name = name_of(identifier)
             if side == "FULL":

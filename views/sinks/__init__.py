@@ -1,6 +1,6 @@
 """Sinks, which serve views: one contract, and a folder for each kind.
 
-A sink writes rows as a generation, seals it, serves it and drops it.
+Rows come in; a generation that is sealed, served or dropped goes out.
 
 These modules choose the type of a view's column in each kind of sink:
 

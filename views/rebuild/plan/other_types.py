@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType, Kind, column_type
-from views.meaning.types import Meaning, base_of, is_text, meaning_of, written
+from views.meaning.types import Meaning, base_of, carried_form, is_text, meaning_of
 from views.rebuild.plan.numbers import Sort, SparkNumber, number_of
 from views.rebuild.plan.other_values import Nulls, other_values
 from views.rebuild.plan.parts import WITHOUT_ZONE, ZONED, DType, captured_columns, is_of, text_of
@@ -241,6 +241,6 @@ def _is_alike(around: exp.Expr, text: exp.Expr, meaning: Meaning) -> bool:
     others = [part for part in around.iter_expressions() if part is not text]
     return all(
         not (isinstance(part, exp.Literal) and part.is_string)
-        or written(meaning, part.name) == part.name
+        or carried_form(meaning, part.name) == part.name
         for part in others
     )

@@ -1,4 +1,4 @@
 """Views as Delta tables: generations, commits, deletion vectors.
 
-Each generation is a table; readers open a stable one, which lists the files of the served one.
+Rows come in; a table for each generation goes out, and a stable one that lists the served files.
 """

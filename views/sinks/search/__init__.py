@@ -1,4 +1,4 @@
 """Views as search indexes, which readers open by an alias.
 
-Each generation is an index; the alias points to the served one.
+Documents come in; an index for each generation goes out, and an alias of the served one.
 """

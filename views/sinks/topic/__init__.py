@@ -1,4 +1,4 @@
 """Views as compacted topics of Kafka, which other projects can read as a log.
 
-Rows are keyed records; generations are published and brought forward by transactions.
+Rows come in; keyed records go out, published and brought forward by transactions.
 """

@@ -119,6 +119,6 @@ def _type(kind: DataType, name: str) -> Any:  # noqa: ANN401 - an Avro schema is
             return _PLAIN[type(kind)]
         case _:
             raise SinkError(
-                f"{kind.simpleString()} has no form in Avro",
+                f"{kind.simpleString()} has no form in Avro, whose maps have texts as keys",
                 hint='cast it, or write {"value": "json"} in the view\'s options of the topic',
             )

@@ -185,7 +185,7 @@ REFUSED = {
     "SELECT k, m / 3 * (n / 3) AS q FROM t": ("digits", "numeric("),
     "SELECT k, nope(s) AS x FROM t": ("nope is not known", ""),
     "SELECT k, now() AS x FROM t": ("now is not known", "column"),
-    "SELECT k, round(d, 2) AS x FROM t": ("no double precision", "numeric"),
+    "SELECT k, round(d, 2) AS x FROM t": ("does not round", "numeric"),
     "SELECT k, d::numeric AS x FROM t": ("15 digits", "numeric"),
     "SELECT k, date '2024-01-01'::timestamp AS x FROM t": ("what is cast", "(date '2024-01-01')"),
     "SELECT k, date_trunc('month', tz) AS x FROM t": ("timestamptz", "x, 'UTC')"),

@@ -193,7 +193,7 @@ def test_an_answer_that_leaves_documents_out_is_not_believed(scripted):
     handler.answers += [(200, [item(201)] * 2)]
     with (
         SearchClient(url, 20).bulk("v-000001") as write,
-        pytest.raises(SinkError, match="3 documents sent to v-000001, 2 answered"),
+        pytest.raises(SinkError, match="3 documents sent to v-000001, with 2 results"),
     ):
         write(ENTRIES)
 

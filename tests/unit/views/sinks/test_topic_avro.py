@@ -127,7 +127,7 @@ def test_keys_read_back_and_are_equal_when_their_values_are(found):
     ("column", "reason"),
     [
         (StructField("a b", INT), '"a b" is not a name in Avro'),
-        (StructField("s", StructType([StructField("x.y", INT)])), '"x.y" cannot be named so'),
+        (StructField("s", StructType([StructField("x.y", INT)])), '"x.y" is not a name in Avro'),
         (StructField("m", MapType(INT, INT)), "texts as keys"),
     ],
 )
