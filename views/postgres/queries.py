@@ -477,7 +477,7 @@ class QueryTranslator:
     def _split(
         self, query: exp.Expr, inner: Scope, reader: Expressions, *, equal: bool = False
     ) -> tuple[list[str], list[str]]:
-        """Return the conditions on a subquery alone, and those on the outer query too.
+        """Return the conditions on a subquery alone, and the conditions on the outer query too.
 
         `equal`: each of the latter must be an equation of a column of the subquery and a value of
         the outer query.

@@ -78,7 +78,7 @@ class Scope:
         return value
 
     def own(self, node: exp.Column) -> Value | None:
-        """Return the value of a column of this query itself; None if it has no such column."""
+        """Return the value of a column of this query itself; None if it has none of the name."""
         name = name_of(node.this)
         table = node.args.get("table")
         if table is None and name in self.merged:
