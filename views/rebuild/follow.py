@@ -66,6 +66,8 @@ _FORWARD_S = 1.0
 """Between two rounds that send the changed keys alone, at least."""
 _HERE_S = 0.2
 """And between two of those that are made without Spark."""
+_IDLE_S = 1.0
+"""While nothing comes, the brokers are asked at least this often; else when something comes."""
 _SPARK_STAYS_S = 60.0
 """After a round of Spark's its session stays for so long, though no round needs it."""
 _OLD_MS = 3_600_000
@@ -200,16 +202,27 @@ class _Following:
                     self.end_spark()
                 self.apart.begin()
                 failures = failures + 1 if error is not None else 0
-                least = settings.rebuild.follow_seconds
-                if outcome is None or all(
-                    result.switch_seconds is None for result in outcome.results
-                ):
-                    # Nothing was written anew.
-                    least = min(least, _HERE_S if follower.is_here else _FORWARD_S)
-                if failures:
-                    least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
-                rest(begun + least, self.stop)
+                self._rest(follower, outcome, begun, settings.rebuild.follow_seconds, failures)
         return Outcome(())
+
+    def _rest(
+        self,
+        follower: Follower,
+        outcome: Outcome | None,
+        begun: float,
+        follow_seconds: float,
+        failures: int,
+    ) -> None:
+        """Wait before the next round, after one that began at a moment; None for no round."""
+        least = follow_seconds
+        if outcome is None or all(result.switch_seconds is None for result in outcome.results):
+            # Nothing was written anew.
+            least = min(least, _HERE_S if follower.is_here else _FORWARD_S)
+        if failures:
+            least = _WAITS_S[min(failures, len(_WAITS_S)) - 1]
+        rest(begun + least, self.stop)
+        if outcome is None:
+            follower.wait(time.monotonic() + _IDLE_S)
 
     def _lock(self, locks: ExitStack, place: LockPlace, names: Sequence[str]) -> None:
         """Take the locks of the views; wait for brokers that do not answer, until a stop.
@@ -313,6 +326,12 @@ class Follower:
         if self._holds_still and is_idle:
             self._moving.__exit__()
         self._sealer.__exit__(kind, error, trace)
+        self._newest.close()
+
+    def wait(self, until: float) -> None:
+        """Wait for new records, at most until a moment, if rounds without Spark can follow them."""
+        if self.is_here and not self._resident.sending.is_busy:
+            self._newest.wait(until, self._stop)
 
     def round(self) -> Outcome | None:
         """Refresh once if there are new records; return None if there are none.

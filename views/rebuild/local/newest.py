@@ -6,13 +6,14 @@ all logs are cut and judged anew, as a run would cut them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.joined import CapturedLog
+from changelog.kafka.arrivals import Arrivals
 from replay.broker.topics import NewestFrontier, inspect, stable_ends
 from replay.cut.cut import Cut
 from views.base.config import RebuildSettings
@@ -57,7 +58,21 @@ class NewestLogs:
         self._frontiers = [NewestFrontier(kafka, topic, slot) for topic, slot in places]
         self._declared = [log.topic for log in logs if isinstance(log, DeclaredLog)]
         self._is_single = not logs
+        self._arrivals = Arrivals(kafka, settings.frontier_topic) if self._is_single else None
         self._known: tuple[object, Newest] | None = None
+
+    def wait(self, until: float, stop: Callable[[], bool]) -> None:
+        """Return once a frontier may have come, a stop is requested, or a moment is reached.
+
+        Without logs of others alone: these are asked for their ends at intervals.
+        """
+        if self._arrivals is not None:
+            self._arrivals.wait(until, stop)
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        if self._arrivals is not None:
+            self._arrivals.close()
 
     def read(self) -> Newest:
         """Return it.
