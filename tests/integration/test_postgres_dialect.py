@@ -80,7 +80,6 @@ class Asked:
 
     def verifier(self, view, reals):
         columns = [(name, parse_type(kind)) for name, kind in self.engines.frame(view).dtypes]
-        self.engines.duckdb.execute("DROP TABLE IF EXISTS made")
         evaluate(self.engines.duckdb, "made", view.sql, self.engines.types, columns)
         rows = self.engines.duckdb.execute("SELECT * FROM made").fetchall()
         return [tuple(map(plained, row, reals)) for row in rows]

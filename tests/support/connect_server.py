@@ -34,6 +34,14 @@ REBUILD_S = 300
 _ONLINE = re.compile(r"(\d+)\s+session\(s\) are online")
 
 
+def environment() -> dict[str, str]:
+    """Return this process's variables without the token that an earlier test's session has left.
+
+    The server would ask for that one, and a rebuild would send it.
+    """
+    return {name: value for name, value in os.environ.items() if name != TOKEN}
+
+
 class ConnectServer:
     """`changelog spark-server` on two cores of this machine."""
 
@@ -79,11 +87,9 @@ class ConnectServer:
         """Start it and wait until it answers."""
         words = [sys.executable, "-m", "changelog", "spark-server", "--port", str(self._port)]
         words += ["--master", "local[2]", "--project", str(self._directory)]
-        # Of a session that an earlier test has left open: the server would ask for that one.
-        environment = {name: value for name, value in os.environ.items() if name != TOKEN}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                words, cwd=self._directory, stdout=log, stderr=log, env=environment
+                words, cwd=self._directory, stdout=log, stderr=log, env=environment()
             )
         try:
             wait_until(self._is_up, START_S, "the Spark Connect server is up")
@@ -154,7 +160,7 @@ class Rebuilding:
         command += ["--", "--project", str(project.root), "--master", url, "--json", *words]
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, env=os.environ
+                command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=errors, env=environment()
             )
 
     def ended(self) -> Ran:

@@ -181,7 +181,6 @@ class Engines:
 
     def by_verifier(self, spec):
         columns = [(name, parse_type(kind)) for name, kind in self.frame(spec).dtypes]
-        self.duckdb.execute("DROP TABLE IF EXISTS made")
         evaluate(self.duckdb, "made", spec.sql, self.types, columns)
         rows = self.duckdb.execute("SELECT * FROM made").fetchall()
         return in_order(tuple(map(plain, row)) for row in rows)
