@@ -55,7 +55,9 @@ class _PatientRetry(Retry):
         def has_time(error: Exception) -> bool:
             return time.monotonic() < end and (is_retryable is None or is_retryable(error))
 
-        return super().call_with_retry(do, fail, has_time, with_failure_count)
+        # The lowest redis-py in the range does not know it.
+        counted = {"with_failure_count": True} if with_failure_count else {}
+        return super().call_with_retry(do, fail, has_time, **counted)
 
 
 @dataclass(frozen=True, slots=True)
