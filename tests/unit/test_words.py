@@ -21,7 +21,7 @@ LINES = {
     "a pronoun for a noun": (re.compile(r"\b(those|the others|such|another one)\b"), 2),
     "a turn of another language": (
         re.compile(r"\b(makes? of|comes? of|lies?|behind|beside|anew|so many|let go|of before)\b"),
-        3,
+        2,
     ),
 }
 NAMES = {
