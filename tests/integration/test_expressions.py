@@ -36,7 +36,7 @@ from tests.support.hostile_rows import (
 )
 from tests.support.random_expressions import AT_ONCE, Drawn, everywhere
 from views.base.spark_sql import doubled_quotes
-from views.project.quotients import with_quotients
+from views.project.own_calls import with_own_calls
 from views.rebuild.plan.other_types import other_types
 from views.rebuild.plan.parts import annotated
 from views.verify.sql import translate as translation
@@ -82,7 +82,7 @@ def frame_of(spark, sql: str):
     """Return the rows of a query, with a text's quotes as a view's are given to Spark."""
     for place in doubled_quotes(sql):
         sql = f"{sql[:place]}\\{sql[place + 1 :]}"
-    return spark.sql(with_quotients(sql))
+    return spark.sql(with_own_calls(sql))
 
 
 @pytest.fixture(scope="module")

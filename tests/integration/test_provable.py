@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from views.project.quotients import with_quotients
+from views.project.own_calls import with_own_calls
 from views.verify.sql.evaluate import evaluate, ordered
 from views.verify.sql.functions import EXAMPLE_COLUMNS, GROUPS, Provable
 from views.verify.values.names import reading_name
@@ -78,7 +78,7 @@ def by_both(engines, chosen: list[Provable], key: str) -> dict[str, tuple[list, 
     spark, database = engines
     items = [f"{each.example} AS x{number}" for number, each in enumerate(chosen)]
     sql = f"SELECT {key}, {', '.join(items)} FROM t"
-    frame = spark.sql(with_quotients(sql))
+    frame = spark.sql(with_own_calls(sql))
     kinds = [(name, parse_type(kind)) for name, kind in frame.dtypes]
     found = evaluate(database, "out", sql, TYPES, kinds)
     rows = sorted((row.asDict(recursive=True) for row in frame.collect()), key=lambda r: r["k"])

@@ -6,6 +6,7 @@ import io
 from contextlib import closing
 from datetime import datetime, timezone
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
@@ -15,12 +16,14 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from changelog.contract.rows.codec import RowCodec
-from changelog.contract.rows.schema import read_schema, value_schema
+from changelog.contract.rows.schema import key_schema, read_schema, value_schema
 from changelog.contract.rows.text import SESSION_SETTINGS
 from changelog.source.tables.catalogue import Catalogue
+from replay.decode.schemas import TopicSchemas
 from tests.support.builders import read_avro
 from views.meaning.view import as_meant
 from views.project.sql import parse_sql_view, sql_frame
+from views.rebuild.local.engine import LocalQuery
 from views.verify.sql.evaluate import evaluate
 from views.verify.sql.translate import MACROS, UnverifiableError, translate
 from views.verify.values.names import folded, reading_name
@@ -164,6 +167,27 @@ class Engines:
 
     def by_spark(self, spec):
         return in_order(tuple(map(plain, row)) for row in self.frame(spec).collect())
+
+    def by_follower(self, spec):
+        """Return the rows that DataFusion computes; UnknownValueError if it is not known to."""
+        query = LocalQuery(spec.source, self.schemas, self.frame(spec).schema)
+        return query.rows({place: self.local[place.table] for place in spec.source.references})
+
+    @cached_property
+    def local(self):
+        """The tables as a follower has them."""
+        tables = {name: frame.toArrow() for name, frame in self.frames.items()}
+        return {
+            name: each.rename_columns([folded(column) for column in each.column_names])
+            for name, each in tables.items()
+        }
+
+    @cached_property
+    def schemas(self):
+        return {
+            name: TopicSchemas(name.table, 1, {2: value_schema(each)}, 2, key=key_schema(each))
+            for name, each in self.source.relations.items()
+        }
 
     def frame(self, spec):
         return sql_frame(self.spark, spec.source, self.frames)

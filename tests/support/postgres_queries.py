@@ -7,7 +7,7 @@ import random
 DDL = """
 CREATE TABLE t (id int PRIMARY KEY, a int, g bigint, sm smallint, r real, d double precision,
     n numeric(10,3), m numeric(15,2), s text, v varchar(10), c char(5), dt date, ts timestamp,
-    tz timestamptz, f boolean, j jsonb, "Up" int, l int[], w text[]);
+    tz timestamptz, f boolean, j jsonb, "Up" int, l int[], w text[], h json);
 CREATE TABLE u (id int PRIMARY KEY, t int, x int, n numeric(12,2), s text, c char(5), dt date);
 """
 _T = """
@@ -18,7 +18,7 @@ _T = """
 3|2147483647|9223372036854775807|32767|NaN|NaN|-9999999.999|9999999999999.99|||\
 |0001-01-01|2000-01-01 00:00:00|2000-03-26 01:30:00+00|\\N|\\N|\\N
 4|-2147483648|-9223372036854775808|-32768|Infinity|-Infinity|0.005|0.00|a%_|12|B |9999-12-31|\
-9999-12-31 23:59:59.999999|2024-10-27 00:30:00+00|t|{}|0
+9999-12-31 23:59:59.999999|2024-10-27 00:30:00+00|t|{"a": {"0": "z"}, "e": "y"}|0
 5|0|0|0|-0|-0|0.000|-0.01|\u00e4\u00e9\U0001f600|Z|\u00e4|2020-02-29|2024-12-30 00:00:00.5|\
 1900-01-01 00:00:00+00|f|{"k": true}|-1
 6|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N|\\N
@@ -27,7 +27,8 @@ _T = """
 8|3|3|3|2.5|2.5|-2.500|-0.50|a|a |a|2024-02-29|2020-12-28 00:00:00|2020-12-28 00:00:00+00|t|\
 {"k": "v"}|3
 9|4|4|4|16777216|0.30000000000000004|0.100|0.05|ab|ab|ab|2024-03-31|2024-03-31 12:00:00|\
-2024-03-31 12:00:00+00|f|{"a": {"b": "x"}}|2
+2024-03-31 12:00:00+00|f|\
+{"a": {"b": "x"}, "e": [5, "y", null, [1, "q"], {"m": 3}], "user-id": "u"}|2
 """
 _U = """
 1|1|5|1.25|O'Brien|ab|2024-02-29
@@ -50,6 +51,15 @@ _LISTS = {
     8: ([1, 2], ["a", "ab", "b"]),
     9: ([4, 5], ["ab"]),
 }
+_DOCUMENTS = {
+    1: '[1, "x", null, true]',
+    2: '"x"',
+    4: "[]",
+    5: '{"0": "z"}',
+    7: "12",
+    8: '[[1, 2], {"a": "b", "c.d": "e"}]',
+    9: "null",
+}
 
 
 def fill(cursor) -> None:
@@ -61,12 +71,14 @@ def fill(cursor) -> None:
             cursor.execute(f"INSERT INTO {table} VALUES ({marks})", fields)
     for key, (numbers, words) in _LISTS.items():
         cursor.execute("UPDATE t SET l = %s, w = %s WHERE id = %s", (numbers, words, key))
+    for key, document in _DOCUMENTS.items():
+        cursor.execute("UPDATE t SET h = %s WHERE id = %s", (document, key))
 
 
 LEAVES = {
     "i": ("a", "g", "sm", '"Up"', "0", "1", "3", "(-7)", "'2'::int"),
     "n": ("n", "m", "1.5", "0.25", "(-2.50)", "1e-2", "100.0", "1e2"),
-    "d": ("d", "d", "2.5::float8", "'NaN'::float8"),
+    "d": ("d", "d", "2.5::float8", "'NaN'::float8", "0.1234567890123445::float8", "1.005::float8"),
     "r": ("r", "0.5::real"),
     "s": ("s", "v", "'x'", "''", "'12'", "' a '"),
     "c": ("c",),
@@ -74,7 +86,11 @@ LEAVES = {
     "ts": ("ts", "(timestamp '2024-01-31 10:00:00')", "dt::timestamp"),
     "tz": ("tz", "timestamptz '2024-01-31 10:00:00+02'"),
     "f": ("f", "true", "(id > 4)"),
+    "il": ("l", "l", "('{1,5}'::int[])", "('{}'::int[])"),
+    "sl": ("w", "w", "('{a,ab,NULL}'::text[])"),
 }
+_OF_LISTS = ("il", "sl")
+_ALONE = ("f", "c", *_OF_LISTS)
 _EACH = (
     *("coalesce({x}, {x})", "nullif({x}, {x})", "greatest({x}, {x})", "least({x}, {x}, {x})"),
     *("CASE WHEN {f} THEN {x} ELSE {x} END", "CASE WHEN {f} THEN {x} END"),
@@ -100,8 +116,13 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("cardinality(l)", "array_length(l, 1)", "coalesce(array_length(w, 1), 0)"),
         *("ascii({s})", "octet_length({s})", "ascii({c})"),
         *("'7'::int + {i}", "{i} + '3'", "round({n})::int"),
+        *("{il}[1]", "{il}[2]", "{il}[{i}]", "{il}[0]", "{il}[-1]", "{il}[sm]"),
+        "array_upper({sl}, 1)",
     ),
     "n": (
+        *("{d}::numeric(12,2)", "{d}::numeric(30,12)", "{r}::numeric(12,3)", "{r}::numeric(8)"),
+        *("round({d}::numeric, 2)", "round({r}::numeric, 1)", "round({d}::numeric)"),
+        *("round(({d} / 3)::numeric, 3)", "round(({d} * {d})::numeric, 10)"),
         *("{n} + {n}", "{n} - {n}", "{n} * {n}", "{n} + {i}", "{i} - {n}", "{n} * {i}"),
         *("{n} % {n}", "{n} % {i}", "abs({n})", "-{n}", "round({n}, 1)", "round({n})"),
         *("ceil({n})", "floor({n})", "{n}::numeric(12,1)", "{i}::numeric(12,2)", "{i}::numeric"),
@@ -161,6 +182,18 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("regexp_replace({s}, '[^0-9]+', '', 'g')", "regexp_replace({s}, '^.', '#')"),
         *("regexp_replace({s}, '[aeo]', '_', 'gi')", "regexp_replace({s}, ' +$', '')"),
         *("regexp_replace({s}, {p}, '#', 'g')", "regexp_replace({s}, {p}, '', 'gi')"),
+        *("{sl}[1]", "{sl}[{i}]", "array_to_string({sl}, ',')", "array_to_string({il}, '-')"),
+        *("j ->> 1", "j -> 'e' ->> 1", "j #>> '{e,0}'", "j #>> '{a,0}'", "j -> 'e' -> 3 ->> 1"),
+        *(
+            "j ->> 'user-id'",
+            "j #>> '{e,4,m}'",
+            "h ->> 0",
+            "h ->> 1",
+            "h -> 0 ->> 1",
+            "h #>> '{0}'",
+        ),
+        *("h -> 1 ->> 'a'", "h ->> '0'", "h -> 1 ->> 'c.d'", "h #>> '{1,c.d}'", "j -> 'e' ->> 2"),
+        *("j -> 'e' ->> 0", "j ->> -1", "h ->> 7", "j -> 'e' ->> 9"),
         *("coalesce({s}, 'none')", "upper({c})", "left({c}, 2)", "to_char({ts}, 'HH12:MI AM')"),
     ),
     "c": ("c", "CASE WHEN {f} THEN {c} ELSE {c} END", "coalesce({c}, {c})", "coalesce({c}, NULL)"),
@@ -201,7 +234,19 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{i} = ANY('{1,5,NULL}')", "{s} = ANY('{a,ab}')", "{i} > ANY(ARRAY[{i}, 3])"),
         *("{n} <= ALL(ARRAY[{n}, 5])", "{i} <> ALL('{3,4}'::int[])"),
         *("{i} <> ALL (ARRAY[1, 5])", "{ts} >= '2024-02-29'", "{tz} > '2024-01-01 00:00+00'"),
+        *("{il} @> {il}", "{il} <@ {il}", "{il} && {il}", "{sl} @> {sl}", "{sl} && {sl}"),
+        *("{il} @> '{1}'", "{il} <@ '{1,5,2,NULL}'", "{il} && ARRAY[1, 12]", "{sl} && '{a,ab}'"),
+        *("{sl} @> ARRAY[{s}, {s}]", "{il} @> ARRAY[{i}::int]", "{il} = '{1,2}'", "{il} = {il}"),
+        *("'{}' <@ {il}", "{il} @> '{NULL}'", "{i} = ANY({il})", "{s} <> ALL({sl})"),
         *("coalesce({f}, false)", "{s} IN ('a', 'ab')", "{c} IN ('ab', 'B')"),
+    ),
+    "il": (
+        *("coalesce({il}, {il})", "CASE WHEN {f} THEN {il} ELSE {il} END", "coalesce({il}, '{}')"),
+        *("ARRAY[{i}::int, 1]", "ARRAY[sm, {i}::int, NULL]", "CASE WHEN {f} THEN {il} END"),
+    ),
+    "sl": (
+        *("coalesce({sl}, {sl})", "CASE WHEN {f} THEN {sl} ELSE {sl} END", "coalesce({sl}, '{a}')"),
+        *("ARRAY[{s}, {s}]", "ARRAY[{s}, 'x', NULL]"),
     ),
 }
 
@@ -214,11 +259,16 @@ class Drawn:
         self._forms = {
             sort: (
                 *forms,
-                *(form.replace("{x}", f"{{{sort}}}") for form in _EACH if sort not in "fc"),
+                *(form.replace("{x}", f"{{{sort}}}") for form in _EACH if sort not in _ALONE),
             )
             for sort, forms in FORMS.items()
         }
-        tests = (form.replace("{x}", f"{{{sort}}}") for form in _TESTS for sort in FORMS)
+        tests = (
+            form.replace("{x}", f"{{{sort}}}")
+            for form in _TESTS
+            for sort in FORMS
+            if sort not in _OF_LISTS
+        )
         self._forms["f"] = (*FORMS["f"], *tests)
 
     def expression(self) -> str:
@@ -269,7 +319,7 @@ class Drawn:
             left=self._any("", "LEFT"),
             natural=self._any("", "LEFT", "RIGHT", "FULL"),
             win=self._any(*WINDOWS),
-            expr=self._of(self._any("i", "n", "s", "f", "dt", "d"), 1),
+            expr=self._of(self._any("i", "n", "s", "f", "dt", "d", "il", "sl"), 1),
         )
 
 
@@ -287,6 +337,15 @@ AGGREGATES = (
     *("avg(DISTINCT t.sm)", "avg(t.n) FILTER (WHERE t.f)", "100.00 * sum(t.m) / sum(t.n)"),
     *("avg(t.n)::float8", "every(t.f)", "round(avg(t.m) FILTER (WHERE t.f), 2)", "max(t.tz)"),
     *("sum(CASE WHEN t.f THEN 1 ELSE 0 END)", "round(avg(DISTINCT t.sm), 1)"),
+    *("array_agg(t.a ORDER BY t.id)", "array_agg(t.s ORDER BY t.n DESC, t.id)"),
+    *("array_agg(t.n ORDER BY t.id) FILTER (WHERE t.f)", "array_agg(DISTINCT t.f ORDER BY t.f)"),
+    *("array_agg(DISTINCT t.s ORDER BY t.s DESC NULLS LAST)", "array_agg(t.d ORDER BY t.d, t.id)"),
+    *("(array_agg(t.dt ORDER BY t.a NULLS FIRST, t.id))[1]", "array_agg(t.ts ORDER BY t.c, t.id)"),
+    *("cardinality(array_agg(t.a ORDER BY t.id))", "round(avg(t.d)::numeric, 2)"),
+    *("string_agg(DISTINCT t.s, ',' ORDER BY t.s)", "max(t.d)::numeric(12,2)"),
+    *("string_agg(DISTINCT t.c::text, '-' ORDER BY t.c::text DESC) FILTER (WHERE t.id > 2)",),
+    *("array_to_string(array_agg(t.v ORDER BY t.id), '/')", "array_agg(t.j ->> 'k' ORDER BY t.id)"),
+    *("array_agg(lower(t.s) ORDER BY t.id DESC)", "'{3}' <@ array_agg(t.a ORDER BY t.id)"),
 )
 CONDITIONS = (
     *("t.a > 0", "t.f", "NOT t.f", "t.s LIKE 'a%'", "t.n IS NOT NULL", "t.id IN (1, 2, 8)"),

@@ -22,6 +22,8 @@ def name_of(identifier: exp.Expr) -> str:
 class PostgresSql(Postgres):
     """PostgreSQL's SQL; a function is what it is called, and not what sqlglot has for it."""
 
+    INDEX_OFFSET = 0  # the number of an element stays as it is written
+
     class Parser(PostgresParser):
         """Has no functions of other databases by the names of PostgreSQL's."""
 

@@ -24,6 +24,7 @@ _FIRST = (
     *(exp.Alias, exp.Paren, exp.Filter, exp.Window, exp.Min, exp.Max, exp.First, exp.Last),
     *(exp.AnyValue, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue),
     *(exp.IgnoreNulls, exp.RespectNulls, exp.ArgMax, exp.ArgMin, exp.Distinct, exp.Ordered),
+    exp.Order,
 )
 """Expressions that return a value of their first argument."""
 _INSIDE = (

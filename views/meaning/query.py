@@ -69,7 +69,13 @@ _EQUAL_INSIDE = (
     *(exp.ArrayPosition, exp.ArrayRemove, exp.ArrayUniqueAgg, exp.Mode, exp.ApproxDistinct),
 )
 """Functions that compare elements or values by equality."""
-_EQUAL_BY_NAME = {"arrays_overlap", "array_union", "array_agg_distinct", "count_distinct"}
+_EQUAL_BY_NAME = {
+    "arrays_overlap",
+    "has_all",
+    "array_union",
+    "array_agg_distinct",
+    "count_distinct",
+}
 """The same, for functions that sqlglot has no class for."""
 _ORDERED_INSIDE = (exp.ArraySort, exp.ArrayMax, exp.ArrayMin, exp.Quantile, exp.Median)
 """Functions that sort elements or values."""

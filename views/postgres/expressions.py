@@ -28,7 +28,7 @@ from views.postgres.functions import (
     WINDOWS,
     Form,
 )
-from views.postgres.literals import is_in, plain_number, text
+from views.postgres.literals import elements, is_in, plain_number, text
 from views.postgres.patterns import Pattern, pattern_of
 from views.postgres.types import (
     BOOL,
@@ -40,9 +40,11 @@ from views.postgres.types import (
     INT4,
     INT8,
     INTEGERS,
+    KNOWN,
     MOMENTS,
     MOST_DIGITS,
     NUMBERS,
+    OF_LISTS,
     TEXT,
     TEXTS,
     TIMESTAMP,
@@ -55,6 +57,7 @@ from views.postgres.types import (
     common,
     element_of,
     in_spark,
+    list_of,
     numeric,
     widened,
 )
@@ -118,12 +121,15 @@ _LEAST_WHOLE = 10
 """Fewest digits before the decimal point of a numeric that is narrowed."""
 _STEPS = (exp.JSONExtractScalar, exp.JSONExtract, exp.JSONBExtractScalar, exp.JSONBExtract)
 _SURROGATES = 0xD800, 0xDFFF
-_LIST = re.compile(
-    r"\{((?:[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*,)*[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*)\}"
-)
-"""A list of plain elements in PostgreSQL's notation: without quotes, none of them empty."""
-_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_KEY = re.compile("[A-Za-z0-9_ .:/@#+-]+")
+"""A name in a path of JSON."""
+_PLAIN_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """A name that needs no quotes in a path of JSON."""
+_ODD_NUMBER = re.compile(r"[+-]\d+|0\d+|\d{10,}")
+"""Numbers of elements that count from the end, or are not known to be written so."""
+_DIGITS_OF_FLOATS = {"float4": 6, "float8": 15}
+_MOST_PLACES = 30
+"""Decimal places to which a float is rounded."""
 
 
 class Expressions:
@@ -211,6 +217,12 @@ class Expressions:
                 return self._at_zone(node)
             case exp.JSONExtractScalar() | exp.JSONBExtractScalar():
                 return self._of_json(node)
+            case exp.Array():
+                return self._list(node, list(node.expressions))
+            case exp.Bracket():
+                return self._element(node)
+            case exp.ArrayContainsAll() | exp.ArrayContainedBy() | exp.ArrayOverlaps():
+                return self._of_lists(node)
             case exp.Subquery() | exp.Select() | exp.SetOperation():
                 return self._reader.scalar(node, self.scope)
             case exp.Exists():
@@ -406,11 +418,13 @@ class Expressions:
             listed.set("query", inner.copy() if inner.parent is None else inner)
         else:
             items = _items(inner)
-            if not items and isinstance(inner, exp.Column) and word is not None:
+            if items is None and word is not None:
                 return self._in_list(node, self.value(inner), word)
+            if items is None:
+                why = f"{sign} {quantifier} is known only with a list that is written out"
+                raise refusal(node, why, "write = ANY, <> ALL or ANY(ARRAY[…])")
             if not items:
-                why = f"{quantifier} is known only with a list that is written out, or a subquery"
-                raise refusal(node, why, "use -- dialect: spark for columns of lists")
+                return Value("false" if quantifier == "ANY" else "true", BOOL)
             if word is None:
                 value = self.value(node.left)
                 tests = [self.compared(node, value, self.value(item), sign) for item in items]
@@ -422,13 +436,8 @@ class Expressions:
 
     def _in_list(self, node: exp.Binary, listed: Value, word: str) -> Value:
         """Return the test whether a list in a column has a value."""
-        element, value = element_of(listed.kind), self.value(node.left)
-        if element is None:
-            why = f"elements of {listed.kind} are not compared here, only integers and texts"
-            raise refusal(node, why, "use -- dialect: spark for columns of lists")
-        built = implicit_cast(node, value, element)
-        if value.kind.name != element.name and element.name in INTEGERS:
-            built = f"cast({built} AS {in_spark(element)})"
+        element, value = _compared_element(node, listed), self.value(node.left)
+        built = _as_element(node, value, element)
         if value.kind.name == "bpchar":
             raise refusal(
                 node, "a char(n) is not compared with a list of texts here", "cast it: …::text"
@@ -437,6 +446,52 @@ class Expressions:
         has = f"array_contains({listed.text}, {built})"
         is_in = f"CASE WHEN array_size({listed.text}) = 0 THEN false ELSE {has} END"
         return Value(f"(NOT {is_in})" if word == "NOT IN" else is_in, BOOL)
+
+    def _list(self, node: exp.Expr, items: list[exp.Expr], kind: PgType | None = None) -> Value:
+        """Translate a list that is written out; `kind` is the type of its elements."""
+        values = [self.value(item) for item in items]
+        if kind is None and not values:
+            raise refusal(node, "the type of its elements is not known", "write '{}'::integer[]")
+        if kind is None:
+            kind, _ = self.unified(node, values)
+        if kind.name not in KNOWN or kind.name == "bpchar":
+            raise refusal(node, f"a list of {kind} is not known", "cast its elements: …::text")
+        texts = ", ".join(_as_element(node, value, kind) for value in values)
+        if not values:
+            return Value(f"cast(array({texts}) AS array<{in_spark(kind)}>)", list_of(kind))
+        return Value(f"array({texts})", list_of(kind))
+
+    def _element(self, node: exp.Bracket) -> Value:
+        """Translate `l[1]`, which is null of a number that no element has."""
+        value, index = self.value(node.this), node.expressions[0]
+        element = element_of(value.kind)
+        if element is None or len(node.expressions) > 1 or isinstance(index, exp.Slice):
+            hint = "write … -> 'name'" if "json" in value.kind.name else ""
+            raise refusal(node, "only an element of a list is known, and no part of one", hint)
+        if element.name == "bpchar":
+            raise refusal(node, "an element of a list of char(n) is not known")
+        number = self.value(index)
+        if number.kind.name not in {"int2", "int4"}:
+            raise refusal(node, f"the number of an element is {number.kind}", "cast it: …::integer")
+        place = f"CASE WHEN {number.text} >= 1 THEN {number.text} - 1 END"
+        if number.constant is not None:
+            place = str(max(int(number.constant), 0) - 1)
+        return Value(f"get({value.text}, {place})", element)
+
+    def _of_lists(self, node: exp.Binary) -> Value:
+        """Translate `@>`, `<@` and `&&` of lists; a null in a list equals nothing."""
+        sides = [self.value(node.left), self.value(node.right)]
+        kind = sides[sides[0].kind.name == "unknown"].kind
+        element = _compared_element(node, Value("", kind))
+        if any(side.kind.name not in {"unknown", kind.name} for side in sides):
+            raise refusal(node, "its sides are of different types", f"cast one: …::{element}[]")
+        texts = [implicit_cast(node, side, kind) for side in sides]
+        one, other = texts[::-1] if isinstance(node, exp.ArrayContainedBy) else texts
+        if not isinstance(node, exp.ArrayOverlaps):
+            return Value(f"has_all({one}, {other})", BOOL)
+        overlap = f"arrays_overlap({one}, {other})"  # null if a null may be the same
+        both = f"{one} IS NOT NULL AND {other} IS NOT NULL"
+        return Value(f"CASE WHEN {both} THEN coalesce({overlap}, false) END", BOOL)
 
     def _between(self, node: exp.Between) -> Value:
         self._bound(node, node.this, node.args["low"], node.args["high"])
@@ -566,7 +621,10 @@ class Expressions:
     def _cast(self, node: exp.Cast) -> Value:
         if isinstance(node, exp.TryCast):
             raise refusal(node, "PostgreSQL has no such cast")
-        value, to = self.value(node.this), node.to
+        to = node.to
+        if to.this is _DType.ARRAY:
+            return self._as_list(node)
+        value = self.value(node.this)
         sizes = [int(size.name) for size in to.expressions if size.name.isdigit()]
         if to.this is _DType.DECIMAL:
             return self._as_numeric(node, value, sizes)
@@ -588,6 +646,17 @@ class Expressions:
             }.get(value.kind.name, "")
             raise refusal(node, f"a cast of {value.kind} to {kind} is not known", hint)
         return Value(converted, kind)
+
+    def _as_list(self, node: exp.Cast) -> Value:
+        items, kind = _items(node), _TYPES.get(node.to.expressions[0].this)
+        if items is None:
+            value = self.value(node.this)
+            if kind is None or value.kind != list_of(kind):
+                raise refusal(node, "only a list that is written out is cast")
+            return value
+        if kind is None:
+            raise refusal(node, f"a cast to {node.to.sql('postgres').lower()} is not known")
+        return self._list(node, items, kind)
 
     @staticmethod
     def _converted(  # noqa: PLR0911 - one for each type
@@ -616,8 +685,10 @@ class Expressions:
     def _as_numeric(self, node: exp.Cast, value: Value, sizes: list[int]) -> Value:
         name = value.kind.name
         if name in FLOATS:
-            why = "PostgreSQL keeps its first 15 digits, Spark all of them"
-            raise refusal(node, why, "leave the cast out, or have the column as a numeric")
+            if not sizes:
+                why = "its number of digits is not known"
+                raise refusal(node, why, "write numeric(18, 4), or round(…::numeric, 4)")
+            return _significant(node, value, *sizes)
         if name not in {*INTEGERS, *TEXTS, "numeric", "numeric as text", "unknown"}:
             raise refusal(node, f"a cast of {value.kind} to numeric is not known")
         if not sizes:
@@ -706,19 +777,29 @@ class Expressions:
                 raise refusal(node, f"{value.kind} has no time zone", "cast it: …::timestamp")
 
     def _of_json(self, node: exp.Expr) -> Value:
-        path: list[str] = []
+        paths = [""]
         inner: exp.Expr = node
         while isinstance(inner, _STEPS):
-            names = _names_of(inner)
-            if not names or not all(map(_KEY.fullmatch, names)):
-                why = "only ->> with a constant name and #>> with constant names are known"
-                raise refusal(node, why, "write … ->> 'name' or … #>> '{name,other}'")
-            path = [*names, *path]
+            steps = _steps_of(inner)
+            if not steps:
+                why = "only names and numbers from 0 are known in a path of JSON, as constants"
+                raise refusal(node, why, "write … ->> 'name', … ->> 1 or … #>> '{name,0}'")
+            for step in reversed(steps):
+                paths = [f"{form}{path}" for path in paths for form in step]
             inner = inner.this.unnest()
         value = self.value(inner)
         if value.kind.name not in {"json", "jsonb"}:
             raise refusal(node, f"{value.kind} has no names")
-        return Value(f"get_json_object({value.text}, '$.{'.'.join(path)}')", TEXT)
+        if value.kind.name == "jsonb" and paths[0].endswith("[0]") and len(paths) == 1:
+            why = "of a single value in jsonb, -> 0 is that value"
+            raise refusal(node, why, "write … #>> '{name,0}', which is null then")
+        # Spark's get_json_object has the text null for an element that is null.
+        names = ("json_element" if path[-2:-1].isdigit() else "get_json_object" for path in paths)
+        texts = [
+            f"{name}({value.text}, {text('$' + path)})"
+            for name, path in zip(names, paths, strict=True)
+        ]
+        return Value(texts[0] if len(texts) == 1 else f"coalesce({', '.join(texts)})", TEXT)
 
     # Functions
 
@@ -733,8 +814,8 @@ class Expressions:
         if not isinstance(call, exp.Anonymous):
             raise refusal(node, "it is not known here")
         name = call.name.lower()
-        if name == "string_agg" and window is None:
-            return self._texts(node, list(call.expressions), where)
+        if name in {"string_agg", "array_agg"} and window is None:
+            return self._in_order(node, name, list(call.expressions), where)
         arguments = list(call.expressions)
         if name in AGGREGATES:
             return self._aggregated(node, name, arguments, where, window)
@@ -839,23 +920,42 @@ class Expressions:
         finally:
             self._aggregate = False
 
-    def _texts(self, node: exp.Expr, arguments: list[exp.Expr], where: exp.Expr | None) -> Value:
-        """Translate string_agg."""
-        bare = [part.this if isinstance(part, exp.Order) else part for part in arguments]
-        if any(isinstance(part, exp.Distinct) for part in bare):
-            why = "string_agg of distinct texts is not known"
-            raise refusal(node, why, "take them from (SELECT DISTINCT … FROM …) AS t")
-        last = arguments[-1] if len(arguments) == 2 else None  # noqa: PLR2004 - text and sign
-        between = self.value(last.this) if isinstance(last, exp.Order) else NULL
-        if not isinstance(last, exp.Order) or between.kind.name != "unknown" or between.is_null:
-            raise refusal(node, "the order of the texts is not determined", INSTEAD["string_agg"])
-        suffix = "" if where is None else f" FILTER (WHERE {self.condition(where)})"
-        value = self._inside(node, arguments[0])
-        if value.kind.name not in TEXTS:
+    def _in_order(
+        self, node: exp.Expr, name: str, arguments: list[exp.Expr], where: exp.Expr | None
+    ) -> Value:
+        """Translate string_agg and array_agg."""
+        order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
+        parts = [*arguments[:-1], *([] if order is None else [order.this])]
+        distinct = bool(parts) and isinstance(parts[0], exp.Distinct)
+        parts = list(parts[0].expressions) if distinct else parts
+        between = self.value(parts[1]) if len(parts) == 2 else NULL  # noqa: PLR2004 - and a sign
+        has_sign = between.kind.name == "unknown" and between.constant is not None
+        if order is None or not (len(parts) == 1 if name == "array_agg" else has_sign):
+            raise refusal(node, "the order of the values is not determined", INSTEAD[name])
+        wheres = [] if where is None else [self.condition(where)]
+        value = self._inside(node, parts[0])
+        if name == "string_agg" and value.kind.name not in TEXTS:
             raise refusal(node, f"string_agg of {value.kind} is not known", "cast it: …::text")
-        order = ", ".join(self.ordered(key) for key in last.expressions)
-        called = f"listagg({implicit_cast(node, value, TEXT)}, {between.text})"
-        return Value(f"{called} WITHIN GROUP (ORDER BY {order}){suffix}", TEXT)
+        if value.kind.name == "bpchar" and name == "array_agg":
+            raise refusal(node, "a list of char(n) is not known", "cast it: …::text")
+        if element_of(value.kind) is not None:
+            raise refusal(node, "a list of lists is not known")
+        kind = TEXT if name == "string_agg" or value.kind.name == "unknown" else value.kind
+        built = as_text(node, value) if kind is TEXT else implicit_cast(node, value, kind)
+        keys = [self._inside(node, key.this) for key in order.expressions]
+        if distinct and [key.text for key in keys] != [value.text]:
+            why = "in PostgreSQL, distinct values are ordered by themselves alone"
+            raise refusal(node, why, "write the same expression after ORDER BY")
+        sorts = ", ".join(self.ordered(key) for key in order.expressions)
+        word = "DISTINCT " if distinct else ""
+        if name == "string_agg":
+            wheres.append(f"({built} IS NOT NULL)")
+        suffix = f" FILTER (WHERE {' AND '.join(wheres)})" if wheres else ""
+        called = f"array_agg({word}{built} ORDER BY {sorts}){suffix}"
+        if name == "array_agg":
+            return Value(called, list_of(kind))
+        # Spark's listagg ends with an error of its own beside a DISTINCT of another value.
+        return Value(f"array_join({called}, {between.text})", TEXT)
 
     def _percentile(self, node: exp.Expr, call: exp.WithinGroup, where: exp.Expr | None) -> Value:
         order, of = call.expression.expressions, call.this
@@ -1016,13 +1116,26 @@ class Expressions:
         return Value(f"regexp_replace({value.text}, {text(pattern.text)}, {new.text})", TEXT)
 
     def _fn_round(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        places = "0" if len(arguments) == 1 else self._constant(arguments[1])
+        cast = arguments[0].unnest()
+        if (
+            isinstance(cast, exp.Cast)
+            and cast.to.this is _DType.DECIMAL
+            and not cast.to.expressions
+        ):
+            value = self.value(cast.this)
+            if (
+                value.kind.name in FLOATS
+                and places is not None
+                and 0 <= int(places) <= _MOST_PLACES
+            ):
+                return _significant(node, value, MOST_DIGITS - 1, int(places))
         value = self.value(arguments[0])
         if value.kind.name in FLOATS:
             if len(arguments) > 1:
                 why = "PostgreSQL does not round double precision to a number of places"
-                raise refusal(node, why, "have the column as a numeric")
+                raise refusal(node, why, "write round(x::numeric, 2)")
             return Value(f"rint({implicit_cast(node, value, FLOAT8)})", FLOAT8)
-        places = "0" if len(arguments) == 1 else self._constant(arguments[1])
         if value.kind.name not in {*INTEGERS, "numeric"} or places is None:
             raise refusal(node, "round is known only for a numeric, to a constant number of places")
         if len(arguments) == 1 and value.kind.name in INTEGERS:
@@ -1112,30 +1225,71 @@ def _quantifier(side: exp.Expr) -> tuple[str, exp.Expr] | None:
     return None
 
 
-def _items(node: exp.Expr) -> list[exp.Expr]:
-    """Return the elements of a list that is written out; empty for other expressions."""
+def _items(node: exp.Expr) -> list[exp.Expr] | None:
+    """Return the elements of a list that is written out; None for other expressions."""
     if isinstance(node, exp.Cast) and node.to.this is _DType.ARRAY and node.to.expressions:
         (kind,) = node.to.expressions
-        return [exp.Cast(this=exp.Paren(this=item), to=kind.copy()) for item in _items(node.this)]
+        items = _items(node.this.unnest())
+        if items is None:
+            return None
+        return [exp.Cast(this=exp.Paren(this=item), to=kind.copy()) for item in items]
     if isinstance(node, exp.Array):
         return list(node.expressions)
-    plain = _LIST.fullmatch(node.name) if isinstance(node, exp.Literal) and node.is_string else None
-    if plain is None or not plain[1]:
-        return []
-    texts = [part.strip() for part in plain[1].split(",")]
-    nulls = (part.upper() == "NULL" for part in texts)
-    return [
-        exp.Null() if is_null else exp.Literal.string(part)
-        for part, is_null in zip(texts, nulls, strict=True)
-    ]
+    texts = elements(node.name) if isinstance(node, exp.Literal) and node.is_string else None
+    if texts is None:
+        return None
+    return [exp.Null() if part is None else exp.Literal.string(part) for part in texts]
 
 
-def _names_of(step: exp.Expr) -> list[str]:
-    """Return the constant names in a path of JSON; empty if it has something else."""
+def _compared_element(node: exp.Expr, listed: Value) -> PgType:
+    """Return the type of the elements of a list that are compared with other values."""
+    element = element_of(listed.kind)
+    if element is None or element.name not in OF_LISTS:
+        why = f"elements of {listed.kind} are not compared here, only integers and texts"
+        raise refusal(node, why, "write … ->> 'name' = 'x'" if "json" in listed.kind.name else "")
+    return element
+
+
+def _as_element(node: exp.Expr, value: Value, kind: PgType) -> str:
+    """Return the SQL of a value as an element of a list."""
+    built = implicit_cast(node, value, kind)
+    if kind.name == "numeric" or (kind.name in INTEGERS and value.kind != kind):
+        return f"cast({built} AS {in_spark(kind)})"
+    return built
+
+
+def _significant(node: exp.Expr, value: Value, precision: int, scale: int = 0) -> Value:
+    """Return a float as a numeric: PostgreSQL goes by the first digits of its text."""
+    if precision > MOST_DIGITS or scale > precision:
+        raise refusal(node, f"Spark's numerics have {MOST_DIGITS} digits at most")
+    digits = _DIGITS_OF_FLOATS[value.kind.name]
+    called = f"significant({value.text}, {digits}, {precision}, {scale})"
+    return Value(called, numeric(precision, scale))
+
+
+def _steps_of(step: exp.Expr) -> list[list[str]]:
+    """Return the steps of a path of JSON, each in the forms that it may have in Spark's.
+
+    Empty if it has something else than names and numbers. In a list of `#>>`, a number is one of a
+    list's elements, or an object's name.
+    """
     by = step.args["expression"]
     if isinstance(by, exp.JSONPath):
-        return [str(key.this) for key in by.expressions[1:]] if len(by.expressions) > 1 else []
-    return [item.name for item in _items(by) if isinstance(item, exp.Literal)]
+        key = by.expressions[-1]
+        if isinstance(key, exp.JSONPathSubscript):
+            return [[f"[{key.this}]"]]
+        names = [str(key.this)]
+    else:
+        names = [item.name for item in _items(by) or () if isinstance(item, exp.Literal)]
+    steps = []
+    for name in names:
+        odd = not isinstance(by, exp.JSONPath) and _ODD_NUMBER.fullmatch(name)
+        if not _KEY.fullmatch(name) or odd:
+            return []
+        form = f".{name}" if _PLAIN_KEY.fullmatch(name) else f"['{name}']"
+        is_number = not isinstance(by, exp.JSONPath) and name.isdecimal()
+        steps.append([f"[{name}]", form] if is_number else [form])
+    return steps
 
 
 def _is_letter(number: int) -> bool:
@@ -1201,6 +1355,9 @@ def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901,
             return value.text if ok else None
         case "list":
             return value.text if name.endswith("[]") else None
+        case "ints" | "texts":
+            names = {"text[]"} if code == "texts" else {"int2[]", "int4[]", "int8[]"}
+            return value.text if name in names else None
         case "first":
             return "1" if value.constant == "1" and name == "int4" else None
         case "before" | "drop":

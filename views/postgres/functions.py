@@ -14,7 +14,8 @@ A function that is not listed is refused by name. The codes of arguments:
 | `before` | a constant number below 1 |
 | `drop` | a constant number below 0, as the place after so many letters |
 | `varying` | a text, no char(n) |
-| `list`, `first` | a column of a list, the number 1 |
+| `list`, `first` | a list, the number 1 |
+| `ints`, `texts` | a list of integers, of texts |
 | `letters` | a constant text |
 | `sign` | a constant text that is not empty |
 """
@@ -157,7 +158,13 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
     "translate": (Form("text letters letters", TEXT, "translate({0}, {1}, {2})"),),
     "strpos": (Form("text letters", INT4, "instr({0}, {1})"),),
     "cardinality": (Form("list", INT4, "array_size({0})"),),
-    "array_length": (Form("list first", INT4, "nullif(array_size({0}), 0)"),),
+    **dict.fromkeys(
+        ("array_length", "array_upper"), (Form("list first", INT4, "nullif(array_size({0}), 0)"),)
+    ),
+    "array_to_string": (
+        Form("texts letters", TEXT, "array_join({0}, {1})"),
+        Form("ints letters", TEXT, "array_join(cast({0} AS array<string>), {1})"),
+    ),
     "starts_with": (Form("text text", BOOL, "startswith({0}, {1})"),),
     "md5": (Form("text", TEXT, "md5({0})"),),
     "split_part": (Form("text sign place", TEXT, "split_part({0}, {1}, {2})"),),
@@ -183,7 +190,7 @@ SPECIAL = (
     *("regexp_like", "regexp_replace", "round", "to_char"),
 )
 """Functions of one row with methods of their own in `Expressions`."""
-OF_ORDER = ("percentile_cont", "string_agg")
+OF_ORDER = ("array_agg", "percentile_cont", "string_agg")
 """Aggregates over values in an order, with methods of their own too."""
 
 AGGREGATES: dict[str, tuple[Form, ...]] = {
@@ -302,15 +309,11 @@ INSTEAD = {
     "date_trunc": "write date_trunc('month', x::timestamp), or date_trunc('month', x, 'UTC')",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
     "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",
-    "array_agg": "a view in PostgreSQL's SQL makes no lists: -- dialect: spark has collect_list",
+    "array_agg": "write array_agg(x ORDER BY y), with an order that determines the row",
     **dict.fromkeys(
         ("min", "max"),
         "write x::text for the order of texts; the log does not have the order of an enum",
     ),
     "jsonb_typeof": "write x ->> 'name' and compare it",
-    **dict.fromkeys(
-        ("array_contains_all", "array_contained_by", "array_overlaps"),
-        "write 1 = ANY(x) AND 2 = ANY(x), or with OR",
-    ),
 }
 """Hints of refused functions."""

@@ -15,6 +15,7 @@ from views.postgres.types import (
     MOST_DIGITS,
     TEXTS,
     PgType,
+    element_of,
     in_spark,
     numeric,
 )
@@ -34,6 +35,29 @@ FORMS = {
     "timestamptz": "'2024-02-29 13:05:07+00'",
 }
 """An example constant of some types, for hints."""
+
+
+_LIST = re.compile(
+    r"\s*\{((?:[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*,)*[^{}\"\\,]*[^{}\"\\,\s][^{}\"\\,]*)\}\s*"
+)
+_EMPTY_LIST = re.compile(r"\s*\{\s*\}\s*")
+
+
+def elements(quoted_text: str) -> list[str | None] | None:
+    """Return the elements of a list in PostgreSQL's notation, with None for NULL.
+
+    None if it is no list, or has elements in quotes.
+
+    >>> elements("{a, NULL}")
+    ['a', None]
+    """
+    if _EMPTY_LIST.fullmatch(quoted_text):
+        return []
+    plain = _LIST.fullmatch(quoted_text)
+    if plain is None:
+        return None
+    parts = [part.strip() for part in plain[1].split(",")]
+    return [None if part.upper() == "NULL" else part for part in parts]
 
 
 def text(value: str) -> str:
@@ -65,13 +89,17 @@ def is_in(number: int, name: str) -> bool:
     return -(1 << _BITS[name]) <= number < 1 << _BITS[name]
 
 
-def constant(quoted_text: str, kind: PgType) -> str | None:
+def constant(  # noqa: PLR0911 - one for each sort
+    quoted_text: str, kind: PgType
+) -> str | None:
     """Return the SQL of a constant in quotes as a value of a type; None if it may not be one.
 
     Args:
         quoted_text: the text between the quotes.
         kind: the type.
     """
+    if (element := element_of(kind)) is not None:
+        return _list(quoted_text, kind, element)
     if kind.name in TEXTS or kind.name not in KNOWN:
         return text(quoted_text)
     value = quoted_text.strip()
@@ -89,6 +117,16 @@ def constant(quoted_text: str, kind: PgType) -> str | None:
             return "true" if word in _TRUE else "false" if word in _FALSE else None
         case _:
             return _moment(value, kind)
+
+
+def _list(quoted_text: str, kind: PgType, element: PgType) -> str | None:
+    parts = elements(quoted_text)
+    null = f"cast(NULL AS {in_spark(element)})"
+    built = [null if part is None else constant(part, element) for part in parts or ()]
+    listed = [part for part in built if part is not None]
+    if parts is None or len(listed) < len(built) or element.name not in KNOWN:
+        return None
+    return f"cast(array({', '.join(listed)}) AS {in_spark(kind)})"
 
 
 def _float(value: str, kind: PgType) -> str | None:

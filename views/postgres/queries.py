@@ -1014,7 +1014,9 @@ def _name(item: exp.Expr) -> str:  # noqa: PLR0911 - one for each form
             return str(item.name).lower()
         case exp.Case():
             return "case"
-        case exp.Paren():
+        case exp.Array():
+            return "array"
+        case exp.Paren() | exp.Bracket():
             return _name(item.this)
         case _:
             return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from changelog.contract.rows.types import ColumnType, Kind
 
@@ -65,6 +65,8 @@ FLOATS = ("float4", "float8")
 NUMBERS = (*INTEGERS, "numeric", *FLOATS)
 TEXTS = ("text", "bpchar")
 MOMENTS = ("date", "timestamp", "timestamptz")
+OF_LISTS = ("int2", "int4", "int8", "text")
+"""Types of elements that are compared in lists."""
 KNOWN = (*NUMBERS, *TEXTS, *MOMENTS, "bool")
 """Types with operators and functions; values of others are only compared and returned."""
 _SIZE = re.compile(r"\(.*?\)")
@@ -113,7 +115,7 @@ def of_column(column: ColumnType) -> PgType:
     if column.kind in _OF_KINDS:
         return _OF_KINDS[column.kind]
     if column.element is not None:
-        return PgType(f"{of_column(column.element).name}[]")
+        return list_of(of_column(column.element))
     base = _SIZE.sub("", column.name).strip()
     if column.kind in {Kind.INT, Kind.LONG, Kind.STRING} and base in _OF_BASES:
         return _OF_BASES[base]
@@ -122,14 +124,20 @@ def of_column(column: ColumnType) -> PgType:
     return PgType("numeric as text" if base == "numeric" else base)
 
 
+def list_of(kind: PgType) -> PgType:
+    """Return the type of a list of values of a type."""
+    return replace(kind, name=f"{kind.name}[]")
+
+
 def element_of(kind: PgType) -> PgType | None:
-    """Return the type of a list's elements if they are compared here; None for others."""
-    of_lists = {f"{element.name}[]": element for element in (INT2, INT4, INT8, TEXT)}
-    return of_lists.get(kind.name)
+    """Return the type of a list's elements; None for a type that is no list."""
+    return replace(kind, name=kind.name[:-2]) if kind.name.endswith("[]") else None
 
 
 def in_spark(kind: PgType) -> str:
     """Return the name of a type in Spark's SQL."""
+    if (element := element_of(kind)) is not None:
+        return f"array<{in_spark(element)}>"
     if kind.name == "numeric":
         return f"decimal({kind.precision}, {kind.scale})"
     return _SPARK.get(kind.name, "string")
@@ -173,7 +181,7 @@ def common(  # noqa: PLR0911 - one for each sort
     if names == {"numeric"} or (names <= {*INTEGERS, "numeric"} and "numeric" in names):
         return widened([as_numeric(kind) for kind in typed])
     if len(names) == 1:
-        return typed[0]
+        return typed[0] if len({*typed}) == 1 or element_of(typed[0]) is None else None
     if names <= {*INTEGERS}:
         return max(typed, key=lambda kind: INTEGERS.index(kind.name))
     if names <= {*NUMBERS}:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.utils import is_remote
 
-from views.project.quotients import with_quotients
+from views.project.own_calls import with_own_calls
 from views.project.spec import TableReference
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def query(spark: SparkSession, frames: Mapping[TableReference, DataFrame], text:
         own = _STRANGE.sub("_", reference.table.table)  # a server takes only names without quotes
         name = by_frame.setdefault(id(frame), f"changelog_{len(by_frame)}_{own}")
         named[name] = frame
-    query_text = with_quotients(
+    query_text = with_own_calls(
         text({reference: by_frame[id(frame)] for reference, frame in frames.items()})
     )
     return _on_server(spark, query_text, named) if is_remote() else _here(spark, query_text, named)

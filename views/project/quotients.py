@@ -9,12 +9,10 @@ it round there, and a CASE that picks one by the values. Nothing is rounded twic
 
 from __future__ import annotations
 
-import sqlglot
-from sqlglot.tokenizer_core import Token, TokenType
+from collections.abc import Sequence
 
 from changelog.contract.base.errors import ViewError
 from views.base.engine_error import raised
-from views.base.spark_sql import SparkSql
 
 NAME = "quotient"
 DIGITS, ROUNDED_DIGITS = 37, 38
@@ -27,49 +25,23 @@ _LEAST = 6
 _ARGUMENTS = (5, 6)
 
 
-def with_quotients(text: str) -> str:
-    """Return a query with each `quotient(a, b, s, t, most)` as an expression of Spark's.
+def in_spark(parts: Sequence[str]) -> str:
+    """Return `quotient(a, b, s, t, most)` as an expression of Spark's.
 
     `a` is divided by `b`; they have `s` and `t` decimal places, the result has `most`: a value of
     more is an error. With a sixth argument the result is rounded to so many places.
+
+    Raises:
+        ViewError: it has other arguments.
     """
-    while (call := _last_call(text)) is not None:
-        first, last, parts = call
-        one, other, *sizes = parts
-        text = text[:first] + _in_spark(one, other, *map(int, sizes)) + text[last:]
-    return text
-
-
-def _last_call(text: str) -> tuple[int, int, list[str]] | None:
-    """Return the ends of the last call in a text and its arguments: within it there is none."""
-    if NAME not in text.lower():
-        return None
-    tokens = sqlglot.tokenize(text, read=SparkSql)
-    for place in range(len(tokens) - 2, -1, -1):
-        is_call = tokens[place + 1].token_type is TokenType.L_PAREN
-        if is_call and tokens[place].text.lower() == NAME:
-            return _call(text, tokens[place:])
-    return None
-
-
-def _call(text: str, tokens: list[Token]) -> tuple[int, int, list[str]]:
-    depth, start, parts = 0, 0, []
-    for token in tokens[1:]:
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-        if depth == 0 or (depth == 1 and token.token_type is TokenType.COMMA):
-            parts.append(text[start : token.start].strip())
-            start = token.end + 1
-        elif depth == 1 and not start:
-            start = token.end + 1
-        if depth == 0:
-            break
     if len(parts) not in _ARGUMENTS or not all(part.isdigit() for part in parts[2:]):
         raise ViewError(
             f"{NAME} takes two numbers, their decimal places, those of the result at most and, "
             "where it is rounded, to how many",
             hint=f"write {NAME}(a, b, 2, 0, 24)",
         )
-    return tokens[0].start, start, parts
+    one, other, *sizes = parts
+    return _in_spark(one, other, *map(int, sizes))
 
 
 def _in_spark(  # noqa: PLR0917 - as they stand in a call

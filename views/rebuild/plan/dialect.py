@@ -53,6 +53,7 @@ _JOINS = {
     *((side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")),
     ("LEFT", "SEMI"), ("LEFT", "ANTI"),
 }  # fmt: skip
+_IN_ORDER = (exp.ArrayAgg, exp.GroupConcat)
 _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
 _OVER = (*_RANKS, exp.Sum, exp.Count, exp.Min, exp.Max, exp.Lag, exp.Lead)
 _SPEC = {"kind", "start", "start_side", "end", "end_side"}
@@ -116,6 +117,8 @@ _TAKEN = (
     exp.Min,
     exp.Max,
     exp.ArrayAgg,
+    exp.GroupConcat,
+    exp.ArrayToString,
     exp.Add,
     exp.Sub,
     exp.Mul,
@@ -197,14 +200,12 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
     _type_quotients(query)
     for node in query.walk():
         _check_node(node)
-    outer = {id(_listed(selected.unalias())) for selected in query.selects}
-    if any(id(collected) not in outer for collected in query.find_all(exp.ArrayAgg)):
+    listed = [_listed(selected.unalias()) for selected in query.selects]
+    outer = {*map(id, listed)}
+    collected = [node for node in query.find_all(exp.ArrayAgg) if not _is_in_order(node)]
+    if any(id(node) not in outer for node in collected):
         raise UnknownValueError("a list that is collected inside is null here where it is empty")
-    lists = frozenset(
-        place
-        for place, selected in enumerate(query.selects)
-        if isinstance(_listed(selected.unalias()), exp.ArrayAgg)
-    )
+    lists = frozenset(place for place, node in enumerate(listed) if node in collected)
     used: dict[str, dict[str, None]] = {name: {} for name in tables}
     for column in query.find_all(exp.Column):
         source = sources.get(id(column))
@@ -224,6 +225,10 @@ def _listed(node: exp.Expr) -> exp.Expr:
     """Return the call that collects a list, without its sort and its filter."""
     node = node.this if isinstance(node, exp.ArraySort) else node
     return node.this if isinstance(node, exp.Filter) else node
+
+
+def _is_in_order(node: exp.ArrayAgg) -> bool:
+    return isinstance(node.this, exp.Order)
 
 
 def _check_node(node: exp.Expr) -> None:
@@ -278,8 +283,14 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "only whole numbers and decimals are taken"
         case exp.Min() | exp.Max() if _class_of(node.this) is None or node.expressions:
             return "only of numbers, texts, dates and moments"
-        case exp.ArrayAgg() if isinstance(node.this, exp.Distinct | exp.Order):
-            return "only a plain list is taken"
+        case exp.ArrayAgg() if isinstance(node.this, exp.Distinct):
+            return "only a plain list, or one in an order, is taken"
+        case exp.GroupConcat() if not (
+            isinstance(node.this, exp.Order)
+            and isinstance(node.args.get("separator"), exp.Literal)
+            and _classes(node.this.this) == {"text"}
+        ):
+            return "only texts in an order are taken, with a constant between them"
         case exp.Add() | exp.Sub() | exp.Mul() if _classes(node.left, node.right) != {_NUMBER}:
             return "only whole numbers and decimals are taken"
         case exp.Avg() if _of_average(node) is None:
@@ -300,7 +311,15 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "its columns are of two kinds, or of one that engines compare otherwise"
         case exp.Window() if not _is_plain_window(node):
             return "only ranks, sums, counts, ends and neighbours, over frames of rows"
-        case exp.Order() if not isinstance(node.parent, exp.Window):
+        case exp.ArrayToString() if not (
+            isinstance(collected := _listed(node.this), exp.ArrayAgg)
+            and _is_in_order(collected)
+            and _classes(collected.this.this) == {"text"}
+            and isinstance(node.expression, exp.Literal)
+            and not node.args.get("null")
+        ):
+            return "only texts in an order are taken, with a constant between them"
+        case exp.Order() if not isinstance(node.parent, (exp.Window, *_IN_ORDER)):
             return "the order of rows is computed by Spark"
         case exp.Ordered() if _class_of(node.this) is None or node.args.get("with_fill"):
             return "only by numbers, texts, dates and moments"
@@ -730,8 +749,15 @@ def _translate(query: exp.Query) -> None:
     for same in list(query.find_all(exp.NullSafeEQ)):
         # Without parentheses IS NOT DISTINCT FROM would take the whole rest as its operand.
         same.replace(exp.Paren(this=same.copy()))
+    for joined in list(query.find_all(exp.GroupConcat)):
+        order = joined.this
+        between = exp.Order(this=joined.args["separator"], expressions=order.expressions)
+        joined.replace(exp.Anonymous(this="string_agg", expressions=[order.this, between]))
     for collected in list(query.find_all(exp.ArrayAgg)):
         value, around = collected.this, collected.parent
+        if isinstance(value, exp.Order):  # with the nulls, and null of no rows, in both
+            collected.replace(exp.Anonymous(this="array_agg", expressions=[value]))
+            continue
         # Spark's lists leave out nulls.
         there: exp.Expr = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
         if isinstance(around, exp.Filter):

@@ -64,7 +64,7 @@ def _sentences_of(node: exp.Expr, sql: str, nulls: Nulls) -> Iterator[str]:  # n
             )
         case exp.Sqrt() | exp.Ln() | exp.Exp() | exp.Pow():
             yield from _of_numeric(node)
-        case exp.ArrayAgg() if "array_agg" in sql.lower():
+        case exp.ArrayAgg() if "array_agg" in sql.lower() and not isinstance(node.this, exp.Order):
             yield (
                 f"{text_of(node)} is without the nulls and empty of no rows, where PostgreSQL's "
                 f"has the nulls and is null of no rows: write collect_list({text_of(node.this)})"

@@ -27,6 +27,8 @@ _BY_PLACE = (
     *(exp.First, exp.Last, exp.AnyValue),
 )
 """Functions whose value depends on the order of tied rows; that of rank() does not."""
+_IN_ORDER = (exp.GroupConcat, exp.ArrayAgg)
+"""Aggregates over values in an order."""
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
@@ -40,7 +42,7 @@ def open_order(
     `query`: with qualified columns; None if it could not be parsed. `keys`: for each table the
     columns that determine its rows; empty if none do.
     """
-    if query is None or query.find(exp.Window, exp.Limit, exp.Offset, exp.GroupConcat) is None:
+    if query is None or query.find(exp.Window, exp.Limit, exp.Offset, *_IN_ORDER) is None:
         return None
     unique = {reading_name(table): {*map(folded, own)} for table, own in keys.items()}
     own_key = {name.lower() for name in key}
@@ -86,7 +88,9 @@ class _Rows:
                     [*(named.args.get("partition_by") or ()), *order], own_key
                 ):
                     yield self._refusal(text_of(window.this), order)
-            for call in self._scope.find_all(exp.GroupConcat):
+            for call in self._scope.find_all(*_IN_ORDER):
+                if not isinstance(call.this, exp.Order):
+                    continue
                 order = [item.this for item in call.this.expressions]
                 if not self._determines_within([*_groups(query), *order], call.this.this):
                     yield self._refusal(text_of(call), order, of_group=True)
@@ -160,8 +164,10 @@ class _Rows:
     def _determines_within(self, values: Sequence[exp.Expr], of: exp.Expr) -> bool:
         """Tell whether rows of a group that agree in some values have the same value of `of`."""
         fixed = self._closed(values)
-        used = {(column.table, column.name.lower()) for column in of.find_all(exp.Column)}
-        return used <= fixed or all(self._is_determined(name, fixed) for name in self._sources)
+        parts = of.expressions[:1] if isinstance(of, exp.Distinct) else [of]
+        return self._covers(parts, values) or all(
+            self._is_determined(name, fixed) for name in self._sources
+        )
 
     def _covers(self, parts: Collection[exp.Expr], values: Collection[exp.Expr]) -> bool:
         """Tell whether values determine other expressions."""

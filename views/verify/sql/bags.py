@@ -34,6 +34,11 @@ class BagPlaces:
     fields: Mapping[str, BagPlaces] = field(default_factory=dict)
 
 
+def is_in_order(node: exp.Expr) -> bool:
+    """Tell whether a list is collected in an order that the query says."""
+    return isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)
+
+
 class Bags:
     """Finds the bags in a query whose columns are qualified."""
 
@@ -52,6 +57,9 @@ class Bags:
                     if inner is None or inner.element is None
                     else BagPlaces(element=inner.element)
                 )
+            case exp.ArrayAgg() if is_in_order(node):
+                inner = self.of(node.this.this)
+                return None if inner is None else BagPlaces(element=inner)
             case exp.ArrayAgg() | exp.ArrayUniqueAgg():
                 return BagPlaces(is_bag=True, element=self.of(node.this))
             case exp.PropertyEQ():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime
 
+import sqlglot
 from sqlglot import exp
 
-from views.base.spark_sql import shown
+from views.base.spark_sql import SparkSql, shown
 
 _TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
 _DATE_MARKS = re.compile(r"(%-?[Ymd]|strict|[^%\w])*")
-_PLAIN_PATH = re.compile(r"\$(?:\.[A-Za-z_]\w*|\[\d+\])+")
+_PLAIN_PATH = re.compile(r'\$(?:\."[\w .:/@#+-]+"|\[\d+\])+')
 _REPETITION = r"[*+?]|\{[0-9]{1,3}(?:,[0-9]{0,3})?\}"
 _SIGN = r"\\[!-/:-@\[-`{-~]"
 _ONE_OF = rf"\[\^?(?:[A-Za-z0-9](?:-[A-Za-z0-9])?|[_ ]|{_SIGN})+\]"
@@ -49,9 +50,14 @@ def unchecked(  # noqa: C901, PLR0911, PLR0912 - one for each function
             return f"with a unit it is not checked: write datediff({sides}), which counts days"
         case exp.SHA2() if node.text("length") != "256":
             return "only 256 bits are checked"
-        case exp.JSONExtract() | exp.JSONExtractScalar() if not _PLAIN_PATH.fullmatch(
-            path_of(node)
+        case exp.ArrayToString() if node.args.get("null") or not _is_text(node.expression):
+            return "only a constant text between the elements is checked, and none for nulls"
+        case exp.Anonymous() if node.name.lower() == "json_element" and not (
+            len(node.expressions) == 2  # noqa: PLR2004 - a document and a path
+            and path_of(as_extraction(node))
         ):
+            return "only a constant path of names and places is checked"
+        case exp.JSONExtract() | exp.JSONExtractScalar() if not path_of(node):
             return "only a constant path of names and places is checked"
         case exp.TsOrDsToDate() if (form := node.text("format")) and not _DATE_MARKS.fullmatch(
             form
@@ -88,10 +94,32 @@ def _is_read_alike(node: exp.RegexpLike | exp.RegexpReplace) -> bool:
     )
 
 
+def as_extraction(node: exp.Anonymous) -> exp.JSONExtractScalar:
+    """Return `json_element(j, '$.a[0]')` as the extraction that it is."""
+    document, path = node.expressions
+    called = sqlglot.parse_one(f"get_json_object(j, {path.sql('spark')})", read=SparkSql)
+    assert isinstance(called, exp.JSONExtractScalar)  # noqa: S101 - sqlglot's class for it
+    called.set("this", document.copy())
+    return called
+
+
 def path_of(node: exp.JSONExtract | exp.JSONExtractScalar) -> str:
-    """Return the path of an extraction as it is written, or an empty text."""
-    path = node.expression
-    return path.sql("spark").strip("'") if isinstance(path, exp.JSONPath) else _constant_text(path)
+    """Return the path of an extraction in DuckDB's form; an empty text if it is no plain one."""
+    steps = node.expression.expressions if isinstance(node.expression, exp.JSONPath) else []
+    path = "".join(map(_step_of, steps))
+    return path if _PLAIN_PATH.fullmatch(path) else ""
+
+
+def _step_of(step: exp.Expr) -> str:
+    match step:
+        case exp.JSONPathRoot():
+            return "$"
+        case exp.JSONPathKey():
+            return f'."{step.this}"'
+        case exp.JSONPathSubscript():
+            return f"[{step.this}]"
+        case _:
+            return "?"
 
 
 def _is_known_pattern(pattern: str) -> bool:
@@ -99,9 +127,13 @@ def _is_known_pattern(pattern: str) -> bool:
     return "%" not in rest and not any(letter.isalpha() for letter in rest.replace("T", ""))
 
 
+def _is_text(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
+
+
 def _constant_text(node: exp.Expr | None) -> str:
     """Return a constant text; an empty one if it is not constant."""
-    return node.name if isinstance(node, exp.Literal) and node.is_string else ""
+    return node.name if node is not None and _is_text(node) else ""
 
 
 def _is_plain(node: exp.Expr | None) -> bool:

@@ -55,6 +55,13 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("+, -, *", ("Add", "Mul"), "a + b * 2"),
         Provable("div, %, mod, pmod", ("IntDiv", "Mod"), "pmod(a, 3)"),
         Provable(
+            "significant",
+            (),
+            "significant(d, 15, 12, 2)",
+            "not a function of Spark's: PostgreSQL's `d::numeric(12, 2)`, which goes by the first "
+            "15 digits of a double, and 6 of a real",
+        ),
+        Provable(
             "quotient",
             (),
             "quotient(b, 7, 2, 0, 24)",
@@ -165,6 +172,21 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable("size, array_size", ("ArraySize",), "size(l)", "not of a null"),
         Provable("array_contains", ("ArrayContains",), "array_contains(l, a)"),
         Provable("get", (), "get(l, 0)"),
+        Provable(
+            "json_element",
+            (),
+            "json_element(j, '$.a[0]')",
+            "not a function of Spark's: an element of a list in JSON, as get_json_object, but null "
+            "of a null",
+        ),
+        Provable(
+            "has_all",
+            (),
+            "has_all(l, array(a))",
+            "not a function of Spark's, which gets it written out: PostgreSQL's `l @> ARRAY[a]`",
+        ),
+        Provable("arrays_overlap", (), "arrays_overlap(l, array(a))"),
+        Provable("array_join", ("ArrayToString",), "array_join(cast(l AS array<string>), ',')"),
         Provable("element_at, try_element_at", (), "try_element_at(l, 1)"),
         Provable("sort_array", ("ArraySort",), "sort_array(l)"),
     ),
@@ -195,6 +217,13 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "handed on, counted or sorted: its order is open, so it is compared as a bag",
         ),
         Provable("collect_set", (), "collect_set(s)", "as collect_list"),
+        Provable(
+            "array_agg",
+            (),
+            "array_agg(s ORDER BY a, s)",
+            "with an order that determines the row; PostgreSQL's, with the nulls, and null of no "
+            "rows, which Spark gets written out",
+        ),
     ),
     "Windows": (
         Provable("row_number", ("RowNumber",), "row_number() OVER (ORDER BY n)"),
@@ -214,7 +243,10 @@ ALLOWED = frozenset(
     name for group in GROUPS.values() for function in group for name in function.parsed
 ) | {"Anonymous", "Grouping"}
 """Names of sqlglot's classes; functions that it does not know are allowed by name."""
-ANONYMOUS = frozenset({"pmod", "make_date", "get", "octet_length", "quotient"})
+ANONYMOUS = frozenset(
+    {"pmod", "make_date", "get", "octet_length", "quotient"}
+    | {"significant", "has_all", "arrays_overlap", "json_element"}
+)
 NAMES = frozenset(
     name.lower()
     for group in GROUPS.values()
@@ -283,21 +315,28 @@ reads other views of its own language alone.
 Known: joins with ON or USING and NATURAL ones, WITH, subqueries as tables and values, correlated
 ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), LATERAL
 by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
-(`ARRAY[1, 2]`, `'{1,2}'`), `= ANY` and `<> ALL` of a column of lists of integers or texts; UNION,
-INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and
-`grouping`, or by a primary key alone; FILTER, windows and their frames, `string_agg` and
-`percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
+(`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts,
+an element of a list (`l[1]`); UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and
+`grouping`, or by a primary key alone; FILTER, windows and their frames, `array_agg`,
+`string_agg` and `percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
 TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
-`::`, `->>` of a name, `#>>` of names, intervals that are added to dates and moments, `AT TIME ZONE
-'UTC'`. Not known yet: WITH RECURSIVE, `array_agg` and operators of lists, moments in the zone of a
-session, casts of floats to numerics, the order of enums, `age`, `initcap`, `?` of JSON.
+`::`, `->>` of a name or a number from 0, `#>>` of names and numbers, intervals that are added to dates and moments, `AT TIME ZONE
+'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a
+session, the order of enums, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
 
 - **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
   key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One
   that may have several rows, where PostgreSQL has an error, is refused.
 - **Where integers and numerics meet**, in CASE, coalesce, greatest, UNION, the result is a numeric
   of one scale: equal to PostgreSQL's as a number, and shown as 6.00 where PostgreSQL shows 6.
-- Aggregates take DISTINCT, but for `string_agg`. Groups by a char(n) are PostgreSQL's: blanks at
+- Aggregates take DISTINCT; `array_agg` and `string_agg` then have the order of their own values.
+  `array_agg` has the nulls, and is null of no rows. A null in a list equals nothing, also in `@>`.
+- **A float that is cast to a numeric** goes by its first 15 digits (6 of a real): `d::numeric(12, 2)`
+  and `round(d::numeric, 2)` are PostgreSQL's; NaN and infinities, which no decimal is, are an error.
+- `-> 0` of a single value in jsonb is that value in PostgreSQL: `j ->> 0` is refused at the end of a
+  path, `j #>> '{0}'` is not. Where an element of JSON is an object, a list or a number with a
+  fraction, the proof ends with an error that names it.
+- Groups by a char(n) are PostgreSQL's: blanks at
   its end do not count.
 - **A quotient of numerics**, and `avg` of integers and numerics, is PostgreSQL's, digit by digit:
   the plan shows it as `quotient(…)`. As a column it has 24 decimal places, or 20 as an average of

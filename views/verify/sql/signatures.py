@@ -149,8 +149,8 @@ def _arguments(node: exp.Expr) -> list[exp.Expr]:
     for value in node.args.values():
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, exp.Order):  # within an aggregate
-                arguments.append(part.this)
-            elif isinstance(part, exp.Distinct):
+                part = part.this  # noqa: PLW2901 - the value in it
+            if isinstance(part, exp.Distinct):
                 arguments += part.expressions
             elif isinstance(part, exp.Condition | exp.Filter | exp.Subquery) and not isinstance(
                 part, exp.Var

@@ -148,6 +148,26 @@ class Types:
                 return Type("decimal", 36 + len(sizes), sizes[-1])
             case exp.Anonymous() if node.name.lower() == "octet_length":
                 return Type("int")
+            case exp.Anonymous() if node.name.lower() in {"has_all", "arrays_overlap"}:
+                return Type("boolean")
+            case exp.Anonymous() if node.name.lower() == "get":
+                listed = self.of(node.expressions[0])
+                is_list = listed is not None and listed.name == "array"
+                return listed.fields[0][1] if listed is not None and is_list else None
+            case exp.Anonymous() if node.name.lower() == "significant":
+                precision, scale = (int(part.name) for part in node.expressions[2:])
+                return Type("decimal", precision, scale)
+            case exp.ArrayToString():
+                return Type("string")
+            case exp.Anonymous() if node.name.lower() == "json_element":
+                return Type("string")
+            case exp.ArrayAgg():
+                element = self.of(node.this)
+                return None if element is None else Type("array", fields=(("", element),))
+            case exp.Order():
+                return self.of(node.this)
+            case exp.Distinct() if len(node.expressions) == 1:
+                return self.of(node.expressions[0])
             case exp.Subquery() if isinstance(inner := node.unnest(), exp.Select):
                 # Of a value, not of FROM.
                 return self.of(inner.selects[0]) if len(inner.selects) == 1 else None

@@ -35,8 +35,16 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql, briefly, leaves, shown
-from views.verify.sql.bags import LISTS, BagPlaces, Bags
-from views.verify.sql.constants import MOMENTS, as_moment, is_real, no_moment, path_of, unchecked
+from views.verify.sql.bags import LISTS, BagPlaces, Bags, is_in_order
+from views.verify.sql.constants import (
+    MOMENTS,
+    as_extraction,
+    as_moment,
+    is_real,
+    no_moment,
+    path_of,
+    unchecked,
+)
 from views.verify.sql.ends import (
     FAILING_AT,
     NO_DECIMAL,
@@ -721,10 +729,8 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return _tried(node, kinds.get(id(node.this)))
         case exp.Cast():
             return _cast(node, kinds.get(id(node.this)))
-        case exp.ArrayAgg() | exp.ArrayUniqueAgg() if not isinstance(node.parent, exp.Filter):
-            return _list(node)
-        case exp.Filter() if isinstance(node.this, LISTS):
-            return _list(node)
+        case exp.ArrayAgg() | exp.ArrayUniqueAgg() | exp.Filter() | exp.ArrayToString():
+            return _of_list(node)
         case exp.IsNan():
             return exp.Coalesce(this=node.copy(), expressions=[exp.false()])
         case exp.RegexpSplit():
@@ -772,7 +778,7 @@ def _by_lists(node: exp.Reverse | exp.ArrayContains) -> exp.Expr:
 def _of_json(node: exp.JSONExtract | exp.JSONExtractScalar) -> exp.Expr:
     path, document = path_of(node), node.this.sql("duckdb")
     whole = _whole(node).sql("duckdb")
-    for step in re.finditer(r"\.", path):
+    for step in re.finditer(r'\."', path):
         within = literal(path[: step.start()])
         document = f"json_once({document}, {within}, {whole})"
     return as_duckdb(f"json_scalar({document}, {literal(path)}, {whole})")
@@ -1006,8 +1012,19 @@ def _of_known_letters(node: exp.Func) -> exp.Expr:
     return unless(wrong, node, "has a letter that the engines write differently", as_duckdb(value))
 
 
-def _list(node: exp.Expr) -> exp.Expr:
-    """Replace DuckDB's null for a list without elements by an empty list, as in Spark."""
+def _of_list(node: exp.Expr) -> exp.Expr | None:
+    """Replace DuckDB's nulls: of a list of no rows, of the text of a list without elements."""
+    inner = node.this if isinstance(node, exp.Filter) else node
+    if isinstance(node, exp.ArrayToString):
+        listed = node.this.sql("duckdb")
+        text = f"coalesce({node.sql('duckdb')}, '')"
+        return as_duckdb(f"CASE WHEN {listed} IS NOT NULL THEN {text} END")
+    if is_in_order(inner):
+        inner.set("nulls_excluded", False)
+        return None
+    is_filtered = node is inner and isinstance(node.parent, exp.Filter)
+    if is_filtered or not isinstance(inner, LISTS):
+        return None
     return exp.Coalesce(this=node.copy(), expressions=[exp.Array()])
 
 
@@ -1054,6 +1071,29 @@ def _called(node: exp.Anonymous, kind: Type | None) -> exp.Expr | None:
             return _element(node.expressions[0], node.expressions[1], 0)
         case "octet_length":
             return as_duckdb(f"strlen({parts[0]})")
+        case "significant" if kind is not None:
+            value = f"({parts[0]})::DOUBLE"
+            written = f"printf('%.{int(parts[1]) - 1}e', {value})"
+            decimal = as_duckdb(f"CAST({written} AS DECIMAL({kind.precision}, {kind.scale}))")
+            return unless(f"NOT isfinite({value})", node, NO_DECIMAL, decimal)
+        case "json_element":
+            extraction = as_extraction(node)
+            extraction.meta[TEXT] = node.sql("spark")
+            return _of_json(extraction)
+        case "has_all":
+            one, two = parts
+            whole = f"len({two}) = list_aggregate({two}, 'count')"  # no null is in a list
+            return as_duckdb(
+                f"CASE WHEN {one} IS NOT NULL THEN list_has_all({one}, {two}) AND {whole} END"
+            )
+        case "arrays_overlap":
+            one, two = parts
+            nulls = " OR ".join(f"len({side}) > list_aggregate({side}, 'count')" for side in parts)
+            return as_duckdb(
+                f"CASE WHEN list_has_any({one}, {two}) THEN TRUE "
+                f"WHEN {one} IS NULL OR {two} IS NULL THEN NULL "
+                f"WHEN len({one}) > 0 AND len({two}) > 0 AND ({nulls}) THEN NULL ELSE FALSE END"
+            )
         case "quotient" if kind is not None:
             called = f"quotient_text({', '.join([*parts, 'NULL'][:6])})"
             return as_duckdb(f"CAST({called} AS DECIMAL({kind.precision}, {kind.scale}))")
