@@ -315,14 +315,15 @@ reads other views of its own language alone.
 Known: joins with ON or USING and NATURAL ones, WITH, subqueries as tables and values, correlated
 ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), LATERAL
 by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
-(`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts,
-an element of a list (`l[1]`); UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and
-`grouping`, or by a primary key alone; FILTER, windows and their frames, `array_agg`,
-`string_agg` and `percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
-TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
-`::`, `->>` of a name or a number from 0, `#>>` of names and numbers, intervals that are added to dates and moments, `AT TIME ZONE
-'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a
-session, the order of enums, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
+(`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts, an
+element of a list (`l[1]`); UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY
+with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary key alone; FILTER, windows and
+their frames, `array_agg`, `string_agg` and `percentile_cont` with an order, CASE, comparisons of
+rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant pattern, `~`,
+`~*` and `regexp_replace` with a plain one, `||`, `::`, `->>` of a name or a number from 0, `#>>` of
+names and numbers, intervals that are added to dates and moments, `AT TIME ZONE 'UTC'`. Not known
+yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a session, the order
+of enums, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
 
 - **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
   key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One
@@ -331,10 +332,11 @@ session, the order of enums, `age`, `initcap`, `?` and `@>` of JSON, its element
   of one scale: equal to PostgreSQL's as a number, and shown as 6.00 where PostgreSQL shows 6.
 - Aggregates take DISTINCT; `array_agg` and `string_agg` then have the order of their own values.
   `array_agg` has the nulls, and is null of no rows. A null in a list equals nothing, also in `@>`.
-- **A float that is cast to a numeric** goes by its first 15 digits (6 of a real): `d::numeric(12, 2)`
-  and `round(d::numeric, 2)` are PostgreSQL's; NaN and infinities, which no decimal is, are an error.
-- `-> 0` of a single value in jsonb is that value in PostgreSQL: `j ->> 0` is refused at the end of a
-  path, `j #>> '{0}'` is not. Where an element of JSON is an object, a list or a number with a
+- **A float that is cast to a numeric** goes by its first 15 digits (6 of a real): `d::numeric(12,
+  2)` and `round(d::numeric, 2)` are PostgreSQL's; NaN and infinities, which no decimal is, are an
+  error.
+- `-> 0` of a single value in jsonb is that value in PostgreSQL: `j ->> 0` is refused at the end of
+  a path, `j #>> '{0}'` is not. Where an element of JSON is an object, a list or a number with a
   fraction, the proof ends with an error that names it.
 - Groups by a char(n) are PostgreSQL's: blanks at
   its end do not count.

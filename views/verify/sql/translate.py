@@ -1063,7 +1063,9 @@ def _quotient(
     return _scaled(f"unscaled({left}) * {up}::HUGEINT", f"unscaled({right})", kind)
 
 
-def _called(node: exp.Anonymous, kind: Type | None) -> exp.Expr | None:
+def _called(  # noqa: PLR0911 - one for each function
+    node: exp.Anonymous, kind: Type | None
+) -> exp.Expr | None:
     """Translate a function for which sqlglot has no class."""
     parts = [part.sql("duckdb") for part in node.expressions]
     match node.name.lower():
