@@ -46,7 +46,8 @@ from benchmarks.figures import say
 from benchmarks.line import POSTGRES
 from benchmarks.machine import LONG_LOOK_S, Memory, Noise, about, cpu_s
 from benchmarks.orders import execute
-from benchmarks.shown import Reader, Served, differing
+from benchmarks.probes import Reader
+from benchmarks.shown import Served, differing, reader_of
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 
@@ -144,7 +145,7 @@ def _seen(run: Run, readers: Sequence[Reader], since: float, until: float) -> di
     for reader in readers:
         found = reader.delays(run.writer.commits, since, until)
         for share in (50, 99):
-            told[f"{reader.view}_p{share}_s"] = float(np.percentile(found, share))
+            told[f"{reader.name}_p{share}_s"] = float(np.percentile(found, share))
     return told
 
 
@@ -174,7 +175,7 @@ def _under_load(run: Run, pids: Mapping[str, int], warm_s: float, seconds: float
     run.equal("behind the last change")
     found = _seen(run, run.readers, since, until)
     told |= {f"fresh_{name}": value for name, value in found.items()}
-    rounds = [each for each in made if each["view"] == run.readers[0].view]
+    rounds = [each for each in made if each["view"] == run.readers[0].name]
     told["rounds_per_s"] = len(rounds) / took
     told["round_s"] = mean(each["seconds"]["total"] for each in rounds)
     say("rounds: " + json.dumps(_stages(rounds)))
@@ -240,7 +241,7 @@ def _beside_pgsync(run: Run, commands: Path, warm_s: float, seconds: float) -> N
     with pgsync.syncing(commands, run.at, run.folder) as process, ExitStack() as ended:
         run.alive["pgsync"] = process
         ended.callback(run.alive.pop, "pgsync")
-        ask = Reader(
+        ask = reader_of(
             "pgsync", lambda: int(float(run.served.hit(pgsync.INDEX, {"id": mart.PROBE})["total"]))
         )
         ask.start()

@@ -11,16 +11,15 @@ which probe it has come to.
 
 from __future__ import annotations
 
-import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import psycopg2
 
+from benchmarks import probes
 from benchmarks.orders import execute
+from benchmarks.probes import Cursor
 
 TABLES = ("nations", "customers", "suppliers", "parts", "orders", "lines")
 LINES = 4
@@ -33,8 +32,8 @@ COUNTED = PROBE + 1
 """The customer that gets one more order with each probe: the histogram shows how many it has."""
 MANY = 1_000
 """Orders that this one has at first: more than any other."""
-_TRANSACTION_S = 0.02
-PROBE_S = 0.25
+Change = Callable[[Cursor, int], None]
+"""Changes about so many rows in one way."""
 
 VIEWS = {
     "order_documents": """-- key: id
@@ -153,7 +152,7 @@ def make(dsn: str, orders: int) -> None:
     )
 
 
-def probe(cursor: psycopg2.extensions.cursor, stamp: int) -> None:
+def probe(cursor: Cursor, stamp: int) -> None:
     """Give the rows that only probes touch the next number."""
     cursor.execute("UPDATE orders SET total = %s WHERE id = %s", [stamp, PROBE])
     cursor.execute(
@@ -165,45 +164,10 @@ def probe(cursor: psycopg2.extensions.cursor, stamp: int) -> None:
     )
 
 
-@dataclass
-class Writer:
-    """Changes rows, in a thread, until it is told to stop.
+class Writer(probes.Writer):
+    """Changes rows as an application of the mart would; it has one probe, 1."""
 
-    Attributes:
-        dsn: the source.
-        orders: how many there were at first.
-        rate: changed rows a second.
-        commits: by stamp the probe (there is one, 1), and when its transaction had been committed.
-        changes: how many rows were changed.
-    """
-
-    dsn: str
-    orders: int
-    rate: int
-    commits: dict[int, tuple[int, float]] = field(default_factory=dict)
-    changes: int = 0
-
-    def __post_init__(self) -> None:
-        """Prepare what is random, the same each time."""
-        self._random = random.Random(7)  # noqa: S311 - no secret
-        self._pause = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._next_order = self.orders + 1
-        self._failure: BaseException | None = None
-
-    def start(self) -> None:
-        """Begin, or go on."""
-        self._pause.clear()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, and say what went wrong if anything did."""
-        self._pause.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+    probe_every_s = 0.25
 
     def burst(self, rows: int) -> float:
         """Change so many rows in one transaction, with a probe; returns when it had committed."""
@@ -217,64 +181,41 @@ class Writer:
                 )
                 if cursor.rowcount != rows:
                     raise ValueError(f"there are {cursor.rowcount} lines, and not {rows}")
-                self._probe(cursor)
-            return self._committed()
+                stamp = len(self.commits) + 1
+                probe = self.probe(cursor, stamp)
+            now = time.monotonic()
+            self.commits[stamp] = probe, now
+            return now
 
-    def _run(self) -> None:
-        try:
-            with closing(psycopg2.connect(self.dsn)) as connection:
-                self._write(connection)
-        except BaseException as error:  # noqa: BLE001 - told by `stop`
-            self._failure = error
-
-    def _write(self, connection: psycopg2.extensions.connection) -> None:
-        began, before, probed = time.monotonic(), self.changes, 0.0
-        while not self._pause.is_set():
-            due = int((time.monotonic() - began) * self.rate) - (self.changes - before)
-            is_probe = time.monotonic() - probed >= PROBE_S
-            if due <= 0 and not is_probe:
-                self._pause.wait(_TRANSACTION_S)
-                continue
-            with connection, connection.cursor() as cursor:
-                if due > 0:
-                    self._change(cursor, min(due, 2 * int(self.rate * _TRANSACTION_S) + 1))
-                if is_probe:
-                    self._probe(cursor)
-            if is_probe:
-                probed = self._committed()
-            self._pause.wait(_TRANSACTION_S)
-        with connection, connection.cursor() as cursor:
-            self._probe(cursor)
-        self._committed()
-
-    def _probe(self, cursor: psycopg2.extensions.cursor) -> None:
-        probe(cursor, len(self.commits) + 1)
+    def probe(self, cursor: Cursor, stamp: int) -> int:
+        """Give the rows that only probes touch the next number."""
+        probe(cursor, stamp)
         self.changes += 3
+        return 1
 
-    def _committed(self) -> float:
-        now = time.monotonic()
-        self.commits[len(self.commits) + 1] = 1, now
-        return now
-
-    def _change(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
-        """Make about so many changes."""
-        kinds: dict[Callable[[psycopg2.extensions.cursor, int], None], float] = {
-            self._lines: 0.40,
-            self._orders: 0.30,
-            self._new: 0.14,
-            self._gone: 0.10,
-            self._moved: 0.02,
-            self._customers: 0.025,
-            self._parts: 0.01,
-            self._taken_back: 0.003,
-            self._suppliers: 0.001,
-            self._nations: 0.00005,
+    @property
+    def kinds(self) -> dict[str, tuple[Change, float]]:
+        """Return the kinds of changes, and which part of all changed rows each has."""
+        return {
+            "lines": (self._lines, 0.40),
+            "orders": (self._orders, 0.30),
+            "new": (self._new, 0.14),
+            "gone": (self._gone, 0.10),
+            "moved": (self._moved, 0.02),
+            "customers": (self._customers, 0.025),
+            "parts": (self._parts, 0.01),
+            "taken_back": (self._taken_back, 0.003),
+            "suppliers": (self._suppliers, 0.001),
+            "nations": (self._nations, 0.00005),
         }
-        for change, share in kinds.items():
+
+    def change(self, cursor: Cursor, count: int) -> None:
+        """Make about so many changes."""
+        for change, share in self.kinds.values():
             if (some := self._some(share * count)) > 0:
                 change(cursor, some)
 
-    def _orders(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _orders(self, cursor: Cursor, count: int) -> None:
         """Give orders another state, and some of them another customer."""
         cursor.execute(
             "UPDATE orders SET status = %s, total = total + 0.01, customer_id = "
@@ -283,7 +224,7 @@ class Writer:
         )
         self.changes += cursor.rowcount
 
-    def _lines(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _lines(self, cursor: Cursor, count: int) -> None:
         cursor.execute(
             "UPDATE lines SET quantity = quantity + 1, flag = %s, part_id = %s "
             "WHERE order_id = ANY (%s)",
@@ -291,7 +232,7 @@ class Writer:
         )
         self.changes += cursor.rowcount
 
-    def _new(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _new(self, cursor: Cursor, count: int) -> None:
         for _ in range(self._some(count / (1 + LINES))):
             new = self._take()
             cursor.execute(
@@ -305,13 +246,13 @@ class Writer:
             )
             self.changes += 1 + LINES
 
-    def _gone(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _gone(self, cursor: Cursor, count: int) -> None:
         gone = self._ids(self._some(count / (1 + LINES)))
         for table, column in (("lines", "order_id"), ("orders", "id")):
             cursor.execute(f"DELETE FROM {table} WHERE {column} = ANY (%s)", [gone])
             self.changes += cursor.rowcount
 
-    def _moved(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _moved(self, cursor: Cursor, count: int) -> None:
         """Give orders and their lines another key."""
         for order in self._ids(self._some(count / (1 + LINES))):
             new = self._take()
@@ -320,35 +261,35 @@ class Writer:
                 cursor.execute(text, [new, order])
                 self.changes += cursor.rowcount
 
-    def _customers(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _customers(self, cursor: Cursor, count: int) -> None:
         cursor.execute(
             "UPDATE customers SET name = reverse(name), nation_id = %s WHERE id = ANY (%s)",
             [self._random.randrange(NATIONS), [self._customer() for _ in range(count)]],
         )
         self.changes += cursor.rowcount
 
-    def _parts(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _parts(self, cursor: Cursor, count: int) -> None:
         cursor.execute(
             "UPDATE parts SET name = reverse(name), size = %s WHERE id = ANY (%s)",
             [self._random.randint(1, SIZES), [self._part() for _ in range(count)]],
         )
         self.changes += cursor.rowcount
 
-    def _suppliers(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def _suppliers(self, cursor: Cursor, count: int) -> None:
         cursor.execute(
             "UPDATE suppliers SET name = reverse(name) WHERE id = ANY (%s)",
             [[self._random.randint(1, SUPPLIERS) for _ in range(count)]],
         )
         self.changes += cursor.rowcount
 
-    def _nations(self, cursor: psycopg2.extensions.cursor, _count: int) -> None:
+    def _nations(self, cursor: Cursor, _count: int) -> None:
         cursor.execute(
             "UPDATE nations SET name = reverse(name) WHERE id = %s",
             [self._random.randrange(NATIONS)],
         )
         self.changes += cursor.rowcount
 
-    def _taken_back(self, cursor: psycopg2.extensions.cursor, _count: int) -> None:
+    def _taken_back(self, cursor: Cursor, _count: int) -> None:
         """Delete orders up to a savepoint that is gone back to, and change one behind it."""
         (order,) = self._ids(1)
         cursor.execute("SAVEPOINT before")
@@ -370,8 +311,3 @@ class Writer:
     def _ids(self, count: int) -> list[int]:
         """Return orders that may be there, old and new ones."""
         return [self._random.randrange(1, self._next_order) for _ in range(count)]
-
-    def _some(self, wanted: float) -> int:
-        """Round at random, so that the mean is right."""
-        whole = int(wanted)
-        return whole + (self._random.random() < wanted - whole)

@@ -17,11 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -37,6 +35,7 @@ from benchmarks.figures import say
 from benchmarks.line import POSTGRES
 from benchmarks.machine import Noise, cpu_s
 from benchmarks.orders import execute
+from benchmarks.probes import Reader
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
@@ -52,66 +51,6 @@ class Logs(Enum):
     OWN = "own"
     OTHERS = "others"
     DECLARED = "declared"
-
-
-Stamps = Callable[[], Mapping[int, int]]
-"""Returns the stamp that a reader sees of each probe."""
-
-
-@dataclass
-class Reader:
-    """Asks one sink again and again, in a thread, which stamps of the probes are visible.
-
-    Attributes:
-        name: of the sink.
-        stamps: asks it.
-        seen: by stamp, when it was visible first.
-    """
-
-    name: str
-    stamps: Stamps
-    seen: dict[int, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Prepare the thread."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_POLL_S):
-            try:
-                found = self.stamps()
-            except (httpx.HTTPError, psycopg2.Error, redis.RedisError, KeyError):
-                continue  # the first generation is not there yet
-            now = time.monotonic()
-            for stamp in found.values():
-                self.seen.setdefault(stamp, now)
-
-    def delays(self, commits: Mapping[int, tuple[int, float]], since: float) -> list[float]:
-        """Return the delay from commit to reader of each change committed after a moment.
-
-        One that a later change of its probe overtook counts until that one is seen.
-        """
-        later: dict[int, float] = {}
-        out = []
-        for stamp in sorted(commits, reverse=True):
-            probe, at = commits[stamp]
-            seen = self.seen.get(stamp, later.get(probe))
-            if seen is None:
-                continue
-            later[probe] = seen
-            if at >= since:
-                out.append(seen - at)
-        return out
 
 
 def readers(at: Endpoints, target: str, ids: Sequence[int], customers: int) -> list[Reader]:
@@ -142,7 +81,8 @@ def readers(at: Endpoints, target: str, ids: Sequence[int], customers: int) -> l
             )
             return {of_customer[customer]: stamp for customer, stamp in cursor.fetchall()}
 
-    return [Reader("search", search), Reader("cache", entries), Reader("postgres", totals)]
+    found = {"search": search, "cache": entries, "postgres": totals}
+    return [Reader(name, stamps, _POLL_S) for name, stamps in found.items()]
 
 
 @contextmanager
@@ -223,7 +163,7 @@ def measured(
         execute(at.postgres, f"CREATE DATABASE {_TARGET}")
         target = make_dsn(at.postgres, dbname=_TARGET)
         project = _project(folder, at, target, logs)
-        ids = shop.probes(orders)
+        ids = shop.probes_of(orders)
         asked = readers(at, target, ids, max(orders // 10, 80))
         here = Path(sys.executable)
         views = _views(project, logs)

@@ -8,15 +8,9 @@ customer, which each of their orders shows. Some orders are probes: only the pro
 
 from __future__ import annotations
 
-import random
-import threading
-import time
-from contextlib import closing
-from dataclasses import dataclass, field
-
-import psycopg2
-
+from benchmarks import probes
 from benchmarks.orders import execute
+from benchmarks.probes import Cursor
 
 TABLES = ("customers", "orders", "lines")
 DECLARED = {
@@ -30,8 +24,6 @@ DECLARED = {
 LINES = 2
 """Of each order."""
 _PROBES = 40
-_TRANSACTION_S = 0.02
-_PROBE_S = 0.1
 _MIX = {"orders": 0.70, "lines": 0.18, "new": 0.03, "gone": 0.02, "customers": 0.01}
 """Which part of the changes is of what; a new or deleted order counts with its lines."""
 
@@ -72,76 +64,24 @@ def make(dsn: str, orders: int) -> None:
     )
 
 
-def probes(orders: int) -> range:
+def probes_of(orders: int) -> range:
     """Return the ids of the orders that only probes touch; each has a customer of its own."""
     return range(orders - _PROBES + 1, orders + 1)
 
 
-@dataclass
-class Writer:
-    """Changes rows, in a thread, until it is told to stop.
+class Writer(probes.Writer):
+    """Changes rows as an application of the shop would; each probe is an order."""
 
-    Attributes:
-        dsn: the source.
-        orders: how many there were at first.
-        rate: changes a second.
-        commits: by stamp the probe that has it, and when its transaction had been committed.
-        changes: how many were made.
-    """
+    probe_every_s = 0.1
 
-    dsn: str
-    orders: int
-    rate: int
-    commits: dict[int, tuple[int, float]] = field(default_factory=dict)
-    changes: int = 0
+    def probe(self, cursor: Cursor, stamp: int) -> int:
+        """Give the next of the orders that only probes touch the stamp."""
+        ids = probes_of(self.orders)
+        order = ids[stamp % len(ids)]
+        cursor.execute("UPDATE orders SET stamp = %s WHERE id = %s", [stamp, order])
+        return order
 
-    def __post_init__(self) -> None:
-        """Prepare what is random, the same each time."""
-        self._random = random.Random(7)  # noqa: S311 - no secret
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._next_order = self.orders + 1
-        self._failure: BaseException | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, and say what went wrong if anything did."""
-        self._stop.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            with closing(psycopg2.connect(self.dsn)) as connection:
-                self._write(connection)
-        except BaseException as error:  # noqa: BLE001 - told by `stop`
-            self._failure = error
-
-    def _write(self, connection: psycopg2.extensions.connection) -> None:
-        began, probed, stamp = time.monotonic(), 0.0, 0
-        ids = probes(self.orders)
-        while not self._stop.is_set():
-            due = int((time.monotonic() - began) * self.rate) - self.changes
-            if due <= 0:
-                self._stop.wait(_TRANSACTION_S)
-                continue
-            is_probe = time.monotonic() - probed >= _PROBE_S
-            probe = ids[(stamp + 1) % len(ids)]
-            with connection, connection.cursor() as cursor:
-                self._change(cursor, min(due, 2 * int(self.rate * _TRANSACTION_S) + 1))
-                if is_probe:
-                    stamp += 1
-                    cursor.execute("UPDATE orders SET stamp = %s WHERE id = %s", [stamp, probe])
-            if is_probe:
-                probed = time.monotonic()
-                self.commits[stamp] = probe, probed
-            self._stop.wait(_TRANSACTION_S)
-
-    def _change(self, cursor: psycopg2.extensions.cursor, count: int) -> None:
+    def change(self, cursor: Cursor, count: int) -> None:
         """Make about so many changes."""
         parts = {what: self._some(share * count) for what, share in _MIX.items()}
         last = self.orders - _PROBES
@@ -178,11 +118,6 @@ class Writer:
             [self._random.randint(0, 499), self._ids(parts["customers"], last_customer - _PROBES)],
         )
         self.changes += cursor.rowcount
-
-    def _some(self, wanted: float) -> int:
-        """Round at random, so that the mean is right."""
-        whole = int(wanted)
-        return whole + (self._random.random() < wanted - whole)
 
     def _ids(self, count: int, last: int) -> list[int]:
         return [self._random.randint(1, last) for _ in range(count)]

@@ -6,10 +6,7 @@ own. `differing` compares all that is served with what the source answers, value
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -20,71 +17,18 @@ import psycopg2
 import redis
 
 from benchmarks.mart import ANSWERS, MANY, PROBE, SHOWN
+from benchmarks.probes import Reader
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.state import Endpoints
 
-POLL_S = 0.1
-"""A probe counts as later by half of it."""
 _PAGE = 5_000
 _AHEAD = 400
 """So many probes may be shown at once: each has a key of its own in the histogram."""
-_FAILURES = (httpx.HTTPError, psycopg2.Error, redis.RedisError, KeyError, IndexError, TypeError)
 
 
-@dataclass
-class Reader:
-    """Asks one view again and again, in a thread, for the newest probe that it shows.
-
-    Attributes:
-        view: its name.
-        newest: asks it.
-        seen: by probe when it was shown first, or one behind it was.
-    """
-
-    view: str
-    newest: Callable[[], int]
-    seen: dict[int, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Prepare the thread."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._at = -1
-
-    @property
-    def at(self) -> int:
-        """Return the newest probe that was shown, or -1."""
-        return self._at
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(POLL_S):
-            try:
-                found = self.newest()
-            except _FAILURES:
-                continue  # the first generation is not there yet, or a server is away
-            now = time.monotonic()
-            for stamp in range(self._at + 1, found + 1):
-                self.seen[stamp] = now
-            self._at = max(self._at, found)
-
-    def delays(
-        self, commits: Mapping[int, tuple[int, float]], since: float, until: float
-    ) -> list[float]:
-        """Return the delay from commit to reader of each probe committed between two moments."""
-        return [
-            self.seen[stamp] - at
-            for stamp, (_, at) in commits.items()
-            if since <= at <= until and stamp in self.seen
-        ]
+def reader_of(view: str, newest: Callable[[], int]) -> Reader:
+    """Return a reader of a view that shows the one probe."""
+    return Reader(view, lambda: {1: newest()})
 
 
 class Served:
@@ -134,7 +78,7 @@ class Served:
                 value("SELECT quantity FROM brand_averages WHERE brand = 'probe'")
             ),
         }
-        return [Reader(view, ask) for view, ask in newest.items()]
+        return [reader_of(view, ask) for view, ask in newest.items()]
 
     def hit(self, index: str, terms: Mapping[str, object]) -> dict[str, Any]:
         """Return the one document of an index that has some values."""
