@@ -101,14 +101,14 @@ class Served:
         kind, text = SHOWN[view]
         columns = text.split()
         if kind == "search":
-            return [_in_order(row, columns) for row in self.documents(view)]
+            return [in_order(row, columns) for row in self.documents(view)]
         if kind == "postgres":
-            return _answer(self._target, f"SELECT {', '.join(columns)} FROM {view}")
+            return answer(self._target, f"SELECT {', '.join(columns)} FROM {view}")
         cache = redis.Redis.from_url(str(self._at.cache))
         number = int(cache.get(f"{view}:current"))  # type: ignore[arg-type]
         keys = list(cache.scan_iter(f"{view}:{number}:*", count=10_000))
         found: Any = cache.mget(keys)
-        return [_in_order(orjson.loads(text), columns) for text in found if text]
+        return [in_order(orjson.loads(text), columns) for text in found if text]
 
     def _post(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401 - JSON
         return self.http.post(path, json=body).raise_for_status().json()
@@ -118,8 +118,8 @@ def differing(dsn: str, served: Served) -> dict[str, str]:
     """Return by view the first differences from what the source answers now; empty if none."""
     told = {}
     for view, query in ANSWERS.items():
-        wanted, found = _answer(dsn, query), served.rows(view)
-        missing, extra = _less(wanted, found), _less(found, wanted)
+        wanted, found = answer(dsn, query), served.rows(view)
+        missing, extra = lacking(wanted, found), lacking(found, wanted)
         if missing or extra:
             told[view] = (
                 f"{len(missing)} rows are missing, such as {missing[:1]}, "
@@ -128,8 +128,8 @@ def differing(dsn: str, served: Served) -> dict[str, str]:
     return told
 
 
-def _less(some: list[tuple[Any, ...]], others: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the rows that are in the first list more often."""
+def lacking(some: list[tuple[Any, ...]], others: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the rows of the first list that the other one lacks, or has less often."""
     counts: dict[tuple[Any, ...], int] = {}
     for row in others:
         counts[row] = counts.get(row, 0) + 1
@@ -142,7 +142,8 @@ def _less(some: list[tuple[Any, ...]], others: list[tuple[Any, ...]]) -> list[tu
     return left
 
 
-def _answer(dsn: str, query: str) -> list[tuple[Any, ...]]:
+def answer(dsn: str, query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query, in the form in which they are compared."""
     connection = psycopg2.connect(dsn)
     try:
         with connection, connection.cursor() as cursor:
@@ -152,7 +153,8 @@ def _answer(dsn: str, query: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def _in_order(row: Mapping[str, object], columns: Sequence[str]) -> tuple[Any, ...]:
+def in_order(row: Mapping[str, object], columns: Sequence[str]) -> tuple[Any, ...]:
+    """Return the values of some columns of a row, in the form in which they are compared."""
     return tuple(_plain(row.get(name)) for name in columns)
 
 

@@ -29,6 +29,8 @@ def test_a_short_storm_finds_nothing_wrong(downloads, postgres):
     assert figures["mismatches"] == 0
     assert figures["faults"] > 5
     assert figures["generations_judged"] > 5
+    assert figures["never_happened"] == []
+    assert min(figures["followed_states_by_view"].values()) > 2
 
 
 @pytest.mark.timeout(DEADLINE_S)
@@ -37,3 +39,17 @@ def test_twin_a_null_for_what_the_stream_leaves_out_is_found(downloads):
     code, figures = soak("--seed", "2", *defect)
     assert code == 1
     assert figures["mismatches"] > 0
+
+
+FOLLOWED = ("--seed", "3", "--minutes", "2", "--calm", "--rate", "8")
+
+
+@pytest.mark.timeout(2 * DEADLINE_S)
+def test_twin_a_follower_whose_readers_have_a_delta_in_two_steps_is_found(downloads):
+    """The same storm finds nothing without the defect."""
+    code, figures = soak(*FOLLOWED, "--follower-defect", "forward_in_halves")
+    assert code == 1
+    assert figures["violations"] + figures["mismatches"] > len(figures["never_happened"])
+    code, figures = soak(*FOLLOWED)
+    assert code == 0
+    assert figures["states_glanced_at"] > 10

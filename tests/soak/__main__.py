@@ -20,11 +20,13 @@ from changelog.stack.stack import Stack
 from tests.soak.captures import Captures, command
 from tests.soak.child import Child
 from tests.soak.ending import Ending
-from tests.soak.followers import FollowedJudge, Followers
+from tests.soak.followers import Followers, Glances
 from tests.soak.frontiers import Frontiers
 from tests.soak.journal import Journal
-from tests.soak.outages import Outages
+from tests.soak.mart import MartWriter, make_mart
+from tests.soak.outages import SERVERS, Outages
 from tests.soak.part import Part
+from tests.soak.planned import missing_faults, never
 from tests.soak.project import TABLE_VIEWS, write_projects
 from tests.soak.rebuilds import Rebuilds
 from tests.soak.served import TOTALS, Judge
@@ -37,6 +39,8 @@ PREFIX = "soak"
 JOIN_S = 900.0
 FIRST_S = 180.0
 PROGRESS_S = 20.0
+LEAST = 3
+"""States of each followed view that are compared: the first, the last, and one of the storm."""
 LONGEST = 1500
 SETTINGS = {"fsync": "off", "max_connections": "60"}
 
@@ -93,7 +97,8 @@ class Storm:
     def __init__(self, asked, seed, folder, journal):
         self._asked, self._seed, self._folder, self._journal = asked, seed, folder, journal
         self.judge = Judge("", "", ())
-        self._followed: FollowedJudge | None = None
+        self._followers: Followers | None = None
+        self._glances: Glances | None = None
 
     def run(self):
         stack = Stack(
@@ -102,11 +107,14 @@ class Storm:
             postgres_settings=SETTINGS,
             kafka_properties=KAFKA_PROPERTIES,
             java_options=["-XX:TieredStopAtLevel=1"],
+            with_=("search", "cache") if self._asked.follow else (),
         )
         with stack:
             project = self._folder / "project"
             write_projects(project, stack.endpoints(), PREFIX, followed=self._asked.follow)
             make(stack.endpoints().postgres)
+            if self._asked.follow:
+                make_mart(stack.endpoints().postgres)
             if self._asked.cold:
                 return self._on(stack, project, None)
             (self._folder / "spark").mkdir()
@@ -122,45 +130,96 @@ class Storm:
         frontiers = Frontiers(endpoints.brokers, PREFIX, last, journal)
         named = {"rate": self._asked.rate, "frontiers": frontiers}
         writers = [Writer(dsn, lane, seed, last, **named) for lane in LANES]
+        if self._asked.follow:
+            writers.append(MartWriter(dsn, seed, last, **named))
         captures = Captures(project, seed, storm, journal, defect=self._asked.defect)
         rebuilds = Rebuilds(project, seed, storm, journal, self.judge, frontiers, master)
         outages = Outages(stack, seed, storm, journal)
-        followers = Followers(
-            project.with_name(f"{project.name}-followed"),
-            seed,
-            storm,
-            journal,
-            dsn,
-            defect=self._asked.follower_defect,
-        )
         parts: list[Part] = [captures, rebuilds, *([] if self._asked.calm else [outages])]
-        parts += [followers] if self._asked.follow else []
-        for each in (*writers, captures):
-            each.start()
-        frontiers.start()
-        frontiers.wait_for_first(FIRST_S)
-        began = time.monotonic()
-        for each in parts[1:]:
-            each.start()
-        try:
-            self._wait(began, writers, frontiers, parts)
-        finally:
-            storm.set()
-            for each in parts:
-                each.join(JOIN_S)
-            last.set()
-            for each in (*writers, frontiers):
-                each.join(JOIN_S)
-        everybody: list[Part] = [*parts, *writers, frontiers]
-        for each in everybody:
+        if self._asked.follow:
+            parts += self._make_followers(project, storm, endpoints)
+        seconds = self._run(parts, writers, frontiers, storm, last)
+        for each in [*parts, *writers, frontiers]:
             if each.failure is not None or each.is_alive():
                 journal.violation(f"{each.name} failed: {each.failure!r}")
         if len(frontiers.epochs) != 1:  # a first start that was killed may have made it the second
             journal.violation(f"frontiers of the epochs {sorted(frontiers.epochs)}")
-        if self._asked.follow:
-            self._follow_to_the_end(project, followers)
-        final = Ending(project, PREFIX, endpoints, journal, self.judge, self._asked.defect).check()
-        return self._figures(writers, frontiers, final, time.monotonic() - began)
+        return self._ended(project, endpoints, writers, frontiers, seconds)
+
+    def _make_followers(self, project, storm, endpoints) -> list[Part]:
+        self._followers = Followers(
+            project.with_name(f"{project.name}-followed"),
+            self._seed,
+            storm,
+            self._journal,
+            endpoints,
+            defect=self._asked.follower_defect,
+        )
+        self._glances = Glances(self._followers.judge.served, storm, self._journal)
+        return [self._followers, self._glances]
+
+    def _run(self, parts, writers, frontiers, storm, last):
+        """Run all parts for the time that is asked for; return the seconds of it.
+
+        Captures, which are the first part, have written a frontier, and followers have served all
+        views, before the others begin.
+        """
+        began = time.monotonic()
+        try:
+            for each in (*writers, parts[0], frontiers):
+                each.start()
+            frontiers.wait_for_first(FIRST_S)
+            if self._followers is not None:
+                self._followers.start()
+                self._followers.wait_for_first()
+                self._journal.say("all followed views are served")
+            began = time.monotonic()
+            for each in parts:
+                if each.ident is None:
+                    each.start()
+            self._wait(began, writers, frontiers, parts)
+        finally:
+            storm.set()
+            for each in parts:
+                if each.ident is not None:
+                    each.join(JOIN_S)
+            last.set()
+            for each in (*writers, frontiers):
+                each.join(JOIN_S)
+        return time.monotonic() - began
+
+    def _ended(self, project, endpoints, writers, frontiers, seconds):
+        """Compare all at the end; return the figures."""
+        began = time.monotonic()
+        if self._followers is not None:
+            self._follow_to_the_end(project, self._followers)
+        asked, journal = self._asked, self._journal
+        ending = Ending(
+            project, PREFIX, endpoints, journal, self.judge, asked.defect, followed=asked.follow
+        )
+        final = ending.check()
+        told = self._figures(writers, frontiers, final, seconds + time.monotonic() - began)
+        told["never_happened"] = self._never_happened(writers)
+        for each in told["never_happened"]:
+            journal.violation(f"planned, and never happened: {each}")
+        return told
+
+    def _never_happened(self, writers):
+        """Return what the storm has planned and not done: then it has proved less than it says."""
+        asked = self._asked
+        found = never({each.name: (each.kinds(), each.done) for each in writers}, asked.minutes)
+        found += missing_faults(
+            self._journal.faults,
+            minutes=asked.minutes,
+            servers=() if asked.calm else SERVERS,
+            follow=asked.follow,
+        )
+        found += [] if self.judge.judged else ["a generation is compared"]
+        if self._followers is not None and self._glances is not None:
+            judged = self._followers.judge.judged
+            found += [f"a state of {view} in the storm" for view, n in judged.items() if n < LEAST]
+            found += [] if self._glances.states > LEAST else ["glances at several states"]
+        return found
 
     def _follow_to_the_end(self, project, followers):
         capture = Child(project / "logs" / "capture-followed.txt", *command(f"{project}-least"))
@@ -169,7 +228,6 @@ class Storm:
         finally:
             capture.kill()
         self.judge.wrong.extend(followers.judge.wrong)
-        self._followed = followers.judge
 
     def _wait(self, began, writers, frontiers, parts):
         end = began + 60 * self._asked.minutes
@@ -192,6 +250,7 @@ class Storm:
 
     def _figures(self, writers, frontiers, final, seconds):
         done = transactions(writers)
+        followed = self._followers and self._followers.judge
         return {
             "minutes": round(seconds / 60, 1),
             "faults": sum(self._journal.faults.values()),
@@ -201,13 +260,19 @@ class Storm:
             "rebuilds": _sorted(self._journal.rebuilds),
             "transactions": sum(done.values()),
             "transactions_by_kind": _sorted(done),
+            "mart_transactions_by_kind": _sorted(
+                transactions([each for each in writers if isinstance(each, MartWriter)])
+            ),
             "frontiers": frontiers.number,
             "longest_without_frontier_s": round(frontiers.longest_gap_s, 1),
             "generations_judged": self.judge.judged,
             "rows_judged": self.judge.rows,
             "followers": _sorted(self._journal.followers),
-            "followed_states_judged": self._followed.judged if self._followed else 0,
-            "followed_rows_judged": self._followed.rows if self._followed else 0,
+            "followed_states_judged": sum(followed.judged.values()) if followed else 0,
+            "followed_states_by_view": followed.judged if followed else {},
+            "followed_rows_judged": followed.rows if followed else 0,
+            "glances": self._glances.made if self._glances else 0,
+            "states_glanced_at": self._glances.states if self._glances else 0,
             "final": final,
             "mismatches": len(self.judge.wrong),
         }

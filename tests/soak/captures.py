@@ -53,7 +53,7 @@ class Captures(Part):
             self._beside: 12,
             self._away: 5,
         }
-        (way,) = self._random.choices(list(ways), list(ways.values()))
+        way = self.draw(ways)
         life = Life(
             self._project,
             self._next(),
@@ -71,6 +71,7 @@ class Captures(Part):
                 self._journal.count(f"capture kill at {life.point}")
             else:
                 self._judge(life, "by itself", ())
+                self.owe(way)
         finally:
             life.kill()
 
@@ -96,6 +97,7 @@ class Captures(Part):
     def _at_point(self, life):
         """Do as to any other: the point was not reached."""
         self._killed(life)
+        self.owe(self._at_point)
 
     def _ended(self, life):
         began = time.monotonic()

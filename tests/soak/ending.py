@@ -26,10 +26,11 @@ class Ending:
     journal: Journal
     judge: Judge
     defect: str | None = None
+    followed: bool = True
 
     def check(self):
         """Catch up, rebuild all, compare; return how many tables and rows there were."""
-        touch(self.endpoints.postgres)
+        touch(self.endpoints.postgres, followed=self.followed)
         capture = command(f"{self.project}-least", defect=self.defect)
         self._run("last capture", *capture, "--until", "now")
         tables = self._tables()

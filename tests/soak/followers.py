@@ -14,20 +14,33 @@ from decimal import Decimal
 import psycopg2
 from psycopg2.extensions import make_dsn
 
+from benchmarks import mart
 from tests.soak.child import Child
 from tests.soak.expected import states, ticks_before
+from tests.soak.mart import MartJudge
 from tests.soak.part import Part
 from tests.soak.served import differing, plain, shown
+from tests.soak.shown_table import shown_by
 from tests.soak.source import LANES, connect, notes_of
+from tests.support.wait import wait_until
 from views.generations.history import GenerationHistory
 
 DATABASE = "followed"
 END_S = 180.0
 WAIT_S = 300.0
 LOOK_S = 3.0
-FIRST_LIFE_S = 150.0
-"""The first follower runs at least this long: it builds the views, which needs Spark."""
-MOMENTS = ("within postgres", "before postgres", "behind postgres", "verify", "publish")
+FIRST_S = 600.0
+"""Within this time the first follower serves all views: it builds them, which needs Spark."""
+GLANCE_S = 0.02
+MOMENTS = (
+    *("scan", "merge", "prove", "verify", "apply"),
+    "shown search",
+    *(
+        f"{moment} {kind}"
+        for kind in ("postgres", "search", "cache")
+        for moment in ("before", "within", "behind")
+    ),
+)
 
 
 def _notes(rows):
@@ -99,27 +112,50 @@ VIEWS = {
     "followed_totals": Followed("lane", _TOTALS, "bank", LANES, _totals),
     "followed_tens": Followed("id", _TENS, notes_of(2), (2,), _tens),
 }
+SMALL = ("followed_totals", "followed_tens", "nation_revenue")
+"""Views of few rows, most of which change in each round."""
 
 
 class Followers(Part):
     """Keeps a follower running over its own project, and ends it again and again, until `stop`."""
 
-    def __init__(self, project, seed, stop, journal, dsn, *, defect=None):
+    def __init__(self, project, seed, stop, journal, endpoints, *, defect=None):
         super().__init__("followers", seed, stop)
         self._project, self._journal, self._defect = project, journal, defect
         self._number = 0
-        served = make_dsn(dsn, dbname=DATABASE)
-        self.judge = FollowedJudge(dsn, served, project / "warehouse")
+        self.judge = FollowedJudge(endpoints, project / "warehouse")
 
     def work(self):
+        self._first()
         while not self._stopped.is_set():
             self._live()
+
+    def wait_for_first(self):
+        """Wait until all views are served; nothing is done to the follower before."""
+        wait_until(
+            lambda: not (self.is_alive() and self.judge.unjudged()),
+            FIRST_S,
+            "a follower serves all views",
+        )
+
+    def _first(self):
+        life = self._begin()
+        try:
+            while self.judge.unjudged() and life.lasts(LOOK_S, self._stopped):
+                for view in self.judge.unjudged():
+                    self.judge.look(view)
+            if life.code is None and not self._stopped.is_set():
+                self._killed(life)
+            else:
+                self._settle(life, "by itself", ())
+        finally:
+            life.kill()
 
     def end(self):
         """Run a last follower to the end of the log, and compare the rows that it serves."""
         life = self._begin()
         try:
-            for view in VIEWS:
+            for view in self.judge.views:
                 words = ["-m", "changelog", "wait", view, "--lsn", "now", "--timeout", f"{WAIT_S}"]
                 waits = Child(
                     self._project / "logs" / f"wait-{view}.txt",
@@ -132,8 +168,8 @@ class Followers(Part):
                         f" {life.last_lines()}: {life.log}"
                     )
                 waits.kill()
-            self.judge.look()
-            for view in sorted({*VIEWS} - self.judge.shown):
+            self.judge.end()
+            for view in self.judge.unjudged():
                 self._journal.violation(f"{view} shows nothing: {life.last_lines()}: {life.log}")
         finally:
             life.send(signal.SIGTERM)
@@ -142,18 +178,18 @@ class Followers(Part):
 
     def _live(self):
         ways = {self._killed: 35, self._at_moment: 25, self._ended: 15, self._halted: 15}
-        (way,) = self._random.choices(list(ways), list(ways.values()))
+        way = self.draw(ways)
         moment = self._random.choice(MOMENTS) if way == self._at_moment else ""
         times = self._random.randrange(1, 6)
         life = self._begin(f"{moment}:{times}" if moment else "")
         try:
-            seconds = self._random.uniform(8.0, 60.0)
-            if self._watched(life, seconds if self._number > 1 else FIRST_LIFE_S):
+            if self._watched(life, self._random.uniform(8.0, 60.0)):
                 way(life)
             elif way == self._at_moment and life.code == -signal.SIGKILL:
-                self._journal.count(f"follower kill {moment}")
+                self._journal.count(f"follower kill at {moment}")
             else:
                 self._settle(life, "by itself", ())
+                self.owe(way)
         finally:
             life.kill()
 
@@ -174,7 +210,9 @@ class Followers(Part):
 
     def _look(self):
         try:
-            self.judge.look()
+            for view in VIEWS:
+                self.judge.look(view)
+            self.judge.look(self._random.choice(list(mart.VIEWS)))
         except (psycopg2.OperationalError, psycopg2.InterfaceError):
             self._journal.say("followed views: the server is away")
 
@@ -185,6 +223,7 @@ class Followers(Part):
     def _at_moment(self, life):
         """Do as to any other: the moment did not come."""
         self._killed(life)
+        self.owe(self._at_moment)
 
     def _ended(self, life):
         life.send(signal.SIGTERM)
@@ -218,32 +257,59 @@ class Followers(Part):
 class FollowedJudge:
     """Compares what readers of each view see with the source at the LSN that the view names."""
 
-    def __init__(self, source, served, warehouse):
-        self._source, self._served, self._warehouse = source, served, warehouse
-        self.shown = set()
+    def __init__(self, endpoints, warehouse):
+        self._source, self._warehouse = endpoints.postgres, warehouse
+        self.served = make_dsn(endpoints.postgres, dbname=DATABASE)
+        self.mart = MartJudge(endpoints.postgres, endpoints, self.served, warehouse)
+        self.views = (*VIEWS, *mart.VIEWS)
         self._seen = set()
-        self.judged = self.rows = 0
-        self.wrong: list[str] = []
+        self._own: dict[str, int] = dict.fromkeys(VIEWS, 0)
+        self._rows = 0
+        self._wrong: list[str] = []
 
-    def look(self):
-        """Judge what is shown now and was not judged; both servers must answer."""
+    @property
+    def judged(self):
+        """How many states of each view were compared."""
+        return {**self._own, **self.mart.judged}
+
+    @property
+    def rows(self):
+        return self._rows + self.mart.rows
+
+    @property
+    def wrong(self):
+        return [*self._wrong, *self.mart.wrong]
+
+    def unjudged(self):
+        """Return the views of which no state was compared yet."""
+        return [view for view, count in self.judged.items() if not count]
+
+    def end(self):
+        """Judge what all views show at rest."""
         for view in VIEWS:
-            with closing(connect(self._served)) as served:
-                shows = _shown_by(served, view)
-            if shows is None:
-                continue
-            generation, place, rows = shows
-            lsn = place or self._built_at(view, generation)
-            if lsn is None or (view, generation, lsn) in self._seen:
-                continue
-            with closing(connect(self._source)) as source, source.cursor() as cursor:
-                wrong = self._differences(cursor, view, lsn, rows)
-            self._seen.add((view, generation, lsn))
-            self.shown.add(view)
-            self.judged += 1
-            self.rows += len(rows)
-            if wrong:
-                self.wrong.append(f"{view} at {lsn}: {wrong}")
+            self.look(view)
+        self.mart.end()
+
+    def look(self, view):
+        """Judge what a view shows now, if that was not judged; both servers must answer."""
+        if view in mart.VIEWS:
+            self.mart.look(view)
+            return
+        with closing(connect(self.served)) as served:
+            shows = shown_by(served, view)
+        if shows is None:
+            return
+        generation, place, rows = shows
+        lsn = place or self._built_at(view, generation)
+        if lsn is None or (view, generation, lsn) in self._seen:
+            return
+        with closing(connect(self._source)) as source, source.cursor() as cursor:
+            wrong = self._differences(cursor, view, lsn, rows)
+        self._seen.add((view, generation, lsn))
+        self._own[view] += 1
+        self._rows += len(rows)
+        if wrong:
+            self._wrong.append(f"{view} at {lsn}: {wrong}")
 
     def _built_at(self, view, generation):
         """Return the LSN of a generation that has not gone forward; None before it is on record."""
@@ -270,37 +336,48 @@ class FollowedJudge:
         return "; ".join(told)
 
 
-def _shown_by(served, view):
-    """Return a view's generation, the LSN that it has gone forward to, and its rows.
+class Glances(Part):
+    """Reads small views again and again: at one LSN all readers see the same rows.
 
-    None before there is one; no LSN of one that has not gone forward yet.
+    A delta that readers have in two steps is seen so, however soon the second one follows.
     """
-    served.set_session(isolation_level="REPEATABLE READ", readonly=True)
-    with served, served.cursor() as cursor:
-        cursor.execute(
-            "SELECT to_regclass('changelog_views.generations'), to_regclass(%s)", (view,)
-        )
-        if None in (cursor.fetchone() or (None,)):
-            return None
-        cursor.execute(
-            "SELECT generation, frontier ->> 'position' FROM changelog_views.generations AS g"
-            " JOIN pg_class AS c ON c.relname = g.relation"
-            " JOIN pg_inherits AS i ON i.inhrelid = c.oid"
-            " WHERE i.inhparent = to_regclass(%s)",
-            (view,),
-        )
-        entry = cursor.fetchone()
-        if entry is None:
-            return None
-        cursor.execute(f"SELECT * FROM {view}")
-        names = [each.name for each in cursor.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    generation, place = entry
-    return generation, place and place.split(":")[1], rows
+
+    def __init__(self, served, stop, journal):
+        super().__init__("glances", 0, stop)
+        self._served, self._journal = served, journal
+        self._last: dict[str, tuple] = {}
+        self.made = self.states = 0
+
+    def work(self):
+        while not self._stopped.is_set():
+            try:
+                with closing(connect(self._served)) as served:
+                    while not self._stopped.wait(GLANCE_S):
+                        self._look(served)
+            except (psycopg2.OperationalError, psycopg2.InterfaceError):
+                self._stopped.wait(1.0)
+
+    def _look(self, served):
+        for view in SMALL:
+            shows = shown_by(served, view)
+            if shows is None:
+                continue
+            generation, place, rows = shows
+            self.made += 1
+            now = {str(sorted(row.items(), key=str)) for row in rows}
+            *at, before = self._last.get(view, (None, None, set()))
+            if at != [generation, place]:
+                self.states += 1
+            elif before != now:
+                self._journal.violation(
+                    f"{view} at {place} shows two states: {sorted(before ^ now)[:4]}"
+                )
+            self._last[view] = generation, place, now
 
 
-def write_project(project, common, dsn):
+def write_project(project, common, endpoints):
     """Write the project of the followed views and make the database that serves them."""
+    dsn = endpoints.postgres
     with closing(connect(dsn)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -308,7 +385,11 @@ def write_project(project, common, dsn):
     (project / "views").mkdir(parents=True)
     (project / "logs").mkdir()
     url = json.dumps(make_dsn(dsn, dbname=DATABASE))
-    (project / "changelog.toml").write_text(f"sinks.postgres.url = {url}\n{common}", "utf-8")
+    sinks = f"sinks.postgres.url = {url}\nsinks.search.url = {json.dumps(endpoints.search)}\n"
+    sinks += f"sinks.cache.url = {json.dumps(endpoints.cache)}\n"
+    (project / "changelog.toml").write_text(f"{sinks}{common}", "utf-8")
+    for view, text in mart.VIEWS.items():
+        (project / "views" / f"{view}.sql").write_text(text, "utf-8")
     for view, followed in VIEWS.items():
         text = f"-- key: {followed.key}\n-- sinks: postgres\n{followed.query}"
         (project / "views" / f"{view}.sql").write_text(text, "utf-8")

@@ -4,6 +4,7 @@ import time
 
 from changelog.contract.base.errors import StackError
 from tests.soak.part import Part
+from tests.soak.planned import OUTAGES
 
 SERVERS = {"kafka": 4, "postgres": 3, "registry": 2}
 QUIET_S = (2.0, 10.0)
@@ -20,9 +21,11 @@ class Outages(Part):
         """Leave all of them up for as long as one was away: some machines take long to start it."""
         away = 0.0
         while not self._stopped.wait(self._random.uniform(*QUIET_S) + away):
-            (name,) = self._random.choices(list(SERVERS), list(SERVERS.values()))
+            name, how = self.draw(
+                {(name, how): weight for name, weight in SERVERS.items() for how in OUTAGES}
+            )
             began = time.monotonic()
-            self._strike(name, self._random.choice(["kill -9", "SIGTERM", "SIGSTOP"]))
+            self._strike(name, how)
             away = time.monotonic() - began
 
     def _strike(self, name, how):

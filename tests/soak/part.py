@@ -3,6 +3,9 @@
 import random
 import threading
 
+_OWED = 0.5
+"""So often the next one that has not happened yet is drawn, and not any."""
+
 
 class Part(threading.Thread):
     """Works until `stop`; every choice is drawn from the seed and its own name."""
@@ -11,6 +14,7 @@ class Part(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._stopped = stop
         self._random = random.Random(f"{seed} {name}")  # noqa: S311 - for a seed
+        self._owed: list | None = None
         self.failure: Exception | None = None
 
     def run(self):
@@ -21,3 +25,17 @@ class Part(threading.Thread):
 
     def work(self):
         raise NotImplementedError
+
+    def draw(self, weights):
+        """Draw one by its weight; those that have not happened yet come before their turn."""
+        if self._owed is None:
+            self._owed = self._random.sample(list(weights), len(weights))
+        if self._owed and self._random.random() < _OWED:
+            return self._owed.pop(0)
+        (drawn,) = self._random.choices(list(weights), list(weights.values()))
+        return drawn
+
+    def owe(self, kind):
+        """Take note that what was drawn did not happen."""
+        if self._owed is not None and kind not in self._owed:
+            self._owed.append(kind)

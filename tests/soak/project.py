@@ -7,7 +7,7 @@ from tests.soak.source import LANES, notes_of
 from tests.support.captured_project import SHORT_LIVED
 
 TABLE_VIEWS = ("clock", "bank", *(notes_of(lane) for lane in LANES))
-_KEYS = {"clock": "lane", "bank": "lane, account"}
+_KEYS = {"clock": "lane", "bank": "lane, account", "lines": "order_id, no"}
 _TOTALS = """-- key: lane
 -- sinks: delta
 SELECT lane, sum(balance) AS total, count(*) AS accounts FROM public.bank GROUP BY lane
@@ -37,7 +37,7 @@ snapshot_workers = 1
         project.mkdir()
         (project / "changelog.toml").write_text(common + more, encoding="utf-8")
     if followed:
-        write_project(folder.with_name(f"{folder.name}-followed"), common, endpoints.postgres)
+        write_project(folder.with_name(f"{folder.name}-followed"), common, endpoints)
     (folder / "logs").mkdir()
     (folder / "views").mkdir()
     for view in TABLE_VIEWS:

@@ -40,7 +40,7 @@ class Rebuilds(Part):
         words = self._words()
         fates = {self._left: 55, self._killed: 14, self._at_stage: 12, self._halted: 6}
         fates |= {self._ended: 5, self._beside: 8}
-        (fate,) = self._random.choices(list(fates), list(fates.values()))
+        fate = self.draw(fates)
         kill = self._random.choice(STAGES) if fate == self._at_stage else None
         run = self.begin(words, kill=kill)
         try:
@@ -79,12 +79,16 @@ class Rebuilds(Part):
         if run.code is None:
             run.kill()
             self._journal.count("rebuild kill -9")
+        else:
+            self.owe(self._killed)
         return {KILLED}
 
     def _at_stage(self, run):
         run.ends(DEADLINE_S)
         if run.code == KILLED:
             self._journal.count(f"rebuild kill at {run.stage}")
+        else:
+            self.owe(self._at_stage)
         return {KILLED}
 
     def _ended(self, run):
@@ -93,6 +97,8 @@ class Rebuilds(Part):
             run.send(signal.SIGTERM)
             self._journal.count("rebuild SIGTERM")
             run.ends(DEADLINE_S)
+        else:
+            self.owe(self._ended)
         return {1, -signal.SIGTERM}
 
     def _halted(self, run):
@@ -102,11 +108,16 @@ class Rebuilds(Part):
             self._journal.count("rebuild SIGSTOP")
             self._stopped.wait(self._random.uniform(0.5, 10.0))
             run.send(signal.SIGCONT)
+        else:
+            self.owe(self._halted)
         run.ends(DEADLINE_S)
         return set()
 
     def _beside(self, run):
         run.ends(self._random.uniform(0.5, 6.0))
+        if run.code is not None:
+            self.owe(self._beside)
+            return set()
         other = self.begin(["--all"])
         self._journal.count("second rebuild")
         try:

@@ -12,6 +12,8 @@ from contextlib import closing, contextmanager
 import psycopg2
 
 LANES = (1, 2, 3)
+MART_LANE = 4
+"""Of the tables of `benchmarks.mart`, where they are made."""
 ACCOUNTS = 40
 DEPOSIT = 1000
 
@@ -29,7 +31,8 @@ CREATE FUNCTION audit.content(row_of anyelement) RETURNS jsonb LANGUAGE sql AS $
     FROM (SELECT to_jsonb(row_of) AS r) AS each
 $$;
 CREATE FUNCTION audit.key(r jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT COALESCE(r ->> 'id', (r ->> 'lane') || '-' || COALESCE(r ->> 'account', ''))
+    SELECT COALESCE(r ->> 'id', (r ->> 'order_id') || '-' || (r ->> 'no'),
+        (r ->> 'lane') || '-' || COALESCE(r ->> 'account', ''))
 $$;
 CREATE FUNCTION audit.note() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -83,6 +86,7 @@ CREATE TRIGGER kept AFTER INSERT OR UPDATE OR DELETE ON {name}
 CREATE TRIGGER emptied AFTER TRUNCATE ON {name}
     FOR EACH STATEMENT EXECUTE FUNCTION audit.note({lane});
 """
+CLOCKS_AT_FIRST = "INSERT INTO clock SELECT unnest(%s), 1"
 CLOSING = (
     "INSERT INTO audit.ticks SELECT lane, tick, pg_current_wal_insert_lsn()"
     " FROM clock WHERE lane = ANY(%s)"
@@ -114,9 +118,12 @@ def transaction(connection, lanes):
         cursor.execute(CLOSING, (list(lanes),))
 
 
-def touch(dsn):
+def touch(dsn, *, followed):
     """Write a row to each table that is altered: the stream tells of new columns with the next."""
     with closing(connect(dsn)) as connection:
+        if followed:
+            with transaction(connection, (MART_LANE,)) as cursor:
+                cursor.execute("INSERT INTO orders VALUES (-1, 1, 'O', 0, '2026-01-01', 'plain')")
         for lane in LANES:
             with transaction(connection, (lane,)) as cursor:
                 cursor.execute(
@@ -139,7 +146,7 @@ def make(dsn):
         with connection, connection.cursor() as cursor:
             for lane in LANES:
                 cursor.execute(f"SET LOCAL soak.tick_{lane} = '1'")
-            cursor.execute("INSERT INTO clock SELECT unnest(%s), 1", (list(LANES),))
+            cursor.execute(CLOCKS_AT_FIRST, (list(LANES),))
             for lane in LANES:
                 cursor.execute(
                     "INSERT INTO bank SELECT %s, n, %s, 1 FROM generate_series(1, %s) AS n",

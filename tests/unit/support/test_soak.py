@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
+from tests.soak import followers
 from tests.soak.captures import Captures
 from tests.soak.expected import _completed
+from tests.soak.followers import Glances
 from tests.soak.journal import Journal
+from tests.soak.mart import MartJudge
+from tests.soak.part import Part
+from tests.soak.planned import LONG_MINUTES, missing_faults, never
 from tests.soak.served import compared, differing, plain
 
 ROW = {"id": 7, "amount": Decimal("1.50"), "doc": "long", "flag": True, "note": None}
@@ -86,3 +92,88 @@ def test_an_outage_excuses_what_overlaps_it_alone() -> None:
     assert journal.disturbed(0.0)
     assert not journal.disturbed(1e12)
     assert journal.faults == {"kafka SIGTERM": 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_kind_is_drawn_before_one_of_no_weight_would_be(seed: int) -> None:
+    part = Part("writer", seed, threading.Event())
+    weights = dict.fromkeys("abcdef", 1.0) | {"rare": 1e-12}
+    assert {part.draw(weights) for _ in range(200)} == {*weights}
+
+
+def test_a_kind_that_did_not_happen_is_drawn_again() -> None:
+    part = Part("writer", 1, threading.Event())
+    weights = {"often": 1.0, "rare": 1e-12}
+    drawn = []
+    for _ in range(200):
+        drawn.append(part.draw(weights))
+        if drawn.count("rare") < 3:
+            part.owe("rare")
+    assert drawn.count("rare") == 3
+
+
+def test_a_kind_of_transaction_that_changed_nothing_never_happened() -> None:
+    done = Counter({"insert": 3, "truncate": 0})
+    writers = {"writer 1": ({"insert": 30, "truncate": 0.1, "prune": 1}, done)}
+    assert never(writers, 1.0) == ["writer 1: truncate"]
+    assert never(writers, LONG_MINUTES) == ["writer 1: truncate", "writer 1: prune"]
+
+
+def test_a_long_storm_has_every_kind_of_fault() -> None:
+    named = {"minutes": LONG_MINUTES, "servers": ("kafka",), "follow": True}
+    missing = missing_faults(Counter(), **named)
+    assert "follower kill at" in missing
+    assert "kafka SIGSTOP" in missing
+    assert missing_faults(Counter({f"{name} something": 1 for name in missing}), **named) == []
+    assert missing_faults(Counter(), **{**named, "minutes": 1.0}) == []
+
+
+@pytest.mark.parametrize(
+    ("shows", "count"),
+    [
+        ([(1, "0/1", [{"id": 1}]), (1, "0/2", [{"id": 2}]), (2, None, [{"id": 3}])], 0),
+        ([(1, "0/1", [{"id": 1}]), (1, "0/1", [{"id": 1}]), (1, "0/1", [{"id": 2}])], 1),
+        ([(1, None, [{"id": 1}]), (1, None, [])], 1),
+    ],
+)
+def test_two_states_at_one_lsn_are_seen(monkeypatch, shows, count: int) -> None:
+    journal = Journal()
+    glances = Glances("", threading.Event(), journal)
+    monkeypatch.setattr(followers, "SMALL", ("view",))
+    for each in shows:
+        monkeypatch.setattr(followers, "shown_by", lambda *_, each=each: each)
+        glances._look(None)
+    assert len(journal.violations) == count
+
+
+class Shown(MartJudge):
+    """A judge of views that show what it is told; they are right at the LSNs of `right`."""
+
+    def __init__(self, shows, right) -> None:
+        self._shown, self._right = iter(shows), right
+        self._seen, self._ahead, self.judged, self.rows = set(), {}, Counter(), 0
+        self.wrong = []
+
+    def _shows(self, _view):
+        return 1, next(self._shown), []
+
+    def _differences(self, _view, lsn, _rows):
+        return "" if lsn in self._right else "it differs"
+
+
+@pytest.mark.parametrize(
+    ("view", "shows", "wrong"),
+    [
+        ("nation_revenue", ["0/1"], 0),
+        ("nation_revenue", ["0/2", "0/2"], 1),
+        ("customer_cards", ["0/2"], 1),
+        ("open_lines", ["0/2", "0/2", "0/2", "0/2"], 0),
+        ("open_lines", ["0/2", "0/3", "0/1", "0/4", "0/5"], 0),
+        ("open_lines", ["0/2", "0/3", "0/4"], 1),
+    ],
+)
+def test_an_index_may_be_ahead_of_its_lsn_a_table_and_a_cache_never(view, shows, wrong) -> None:
+    judge = Shown(shows, {"0/1"})
+    for _ in shows:
+        judge.look(view)
+    assert len(judge.wrong) == wrong
