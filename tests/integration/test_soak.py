@@ -49,7 +49,7 @@ def test_twin_a_follower_whose_readers_have_a_delta_in_two_steps_is_found(downlo
     """The same storm finds nothing without the defect."""
     code, figures = soak(*FOLLOWED, "--follower-defect", "forward_in_halves")
     assert code == 1
-    assert figures["violations"] + figures["mismatches"] > len(figures["never_happened"])
+    assert figures["mixed_states"] + figures["mismatches"] > 0
     code, figures = soak(*FOLLOWED)
     assert code == 0
     assert figures["states_glanced_at"] > 10

@@ -273,6 +273,7 @@ class Storm:
             "followed_rows_judged": followed.rows if followed else 0,
             "glances": self._glances.made if self._glances else 0,
             "states_glanced_at": self._glances.states if self._glances else 0,
+            "mixed_states": self._glances.mixed if self._glances else 0,
             "final": final,
             "mismatches": len(self.judge.wrong),
         }

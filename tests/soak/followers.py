@@ -346,7 +346,7 @@ class Glances(Part):
         super().__init__("glances", 0, stop)
         self._served, self._journal = served, journal
         self._last: dict[str, tuple] = {}
-        self.made = self.states = 0
+        self.made = self.states = self.mixed = 0
 
     def work(self):
         while not self._stopped.is_set():
@@ -369,6 +369,7 @@ class Glances(Part):
             if at != [generation, place]:
                 self.states += 1
             elif before != now:
+                self.mixed += 1
                 self._journal.violation(
                     f"{view} at {place} shows two states: {sorted(before ^ now)[:4]}"
                 )
