@@ -1,6 +1,6 @@
 # Needs Python 3.11 (to 3.14) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: code tests bench-capture bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-verify bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
+.PHONY: code tests bench-capture bench-scale bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-verify bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -83,6 +83,9 @@ bench-serve: downloads ## Measure how soon another worker goes on where one was 
 
 bench-fresh: downloads ## Measure how soon changes are visible in followed views; last line is JSON
 	@$(BIN)/python -m benchmarks.fresh $(ARGS)
+
+bench-scale: downloads ## Measure a follower beside refreshes by Spark, by size (ARGS='--rows 1000000'); last line is JSON
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-verify: $(READY) ## Measure comparisons of copies beside COPY (ARGS='--peer DIR' for reladiff too); last line is JSON
 	@$(BIN)/python -m benchmarks.verify $(ARGS)

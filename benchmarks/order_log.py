@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -122,7 +122,8 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
         settings = TopicSettings(min_compaction_lag_ms=_FOR_EVER_MS)
         wanted = {size.topic: PARTITIONS, frontier_topic(size.prefix): 1}
         topics = make_topics(kafka, plan_topics(kafka, wanted, replication=1, settings=settings))
-        lsn = _write_records(kafka, Encoder(_schema_ids(registry, size.topic)), size)
+        encoder = Encoder(_schema_ids(registry, size.topic))
+        lsn = _write_records(kafka, encoder, size.topic, parts_of(size), _FIRST_LSN)
         frontier = Frontier(
             slot=size.prefix,
             epoch=1,
@@ -133,6 +134,24 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
             topic_ids={size.topic: topics[size.topic].topic_id},
             ends=frontiers.ends([size.topic]),
         )
+        frontiers.write(frontier)
+    return frontier
+
+
+def change(kafka: KafkaConnection, registry: RegistryConnection, size: Size, rows: int) -> Frontier:
+    """Update so many rows of a log that is there, all over it, each once; returns its frontier."""
+    with FrontierLog(kafka, frontier_topic(size.prefix)) as frontiers:
+        found = frontiers.last(size.prefix)
+        if found is None:
+            raise SystemExit(f"the log {size.prefix} is not there")
+        before = found.frontier
+        step, version = size.keys // rows, int(before.lsn) % 999_983
+        encoder = Encoder(_schema_ids(registry, size.topic))
+        # No multiple of 21: those are deleted.
+        row = f"n * {step} + 1 + CASE (n * {step} + 1) % {_DELETED} WHEN 0 THEN 1 ELSE 0 END"
+        part = Part(Op.UPDATE, row, str(version), rows)
+        lsn = _write_records(kafka, encoder, size.topic, [part], int(before.lsn))
+        frontier = replace(before, lsn=lsn, ends=frontiers.ends([size.topic]))
         frontiers.write(frontier)
     return frontier
 
@@ -204,16 +223,17 @@ class Encoder:
         return self._batch.add_lines(lines, first, lsn=0, sequence=0, ts_us=_TS_US, to=self._read)
 
 
-def _write_records(kafka: KafkaConnection, encoder: Encoder, size: Size) -> Lsn:
-    """Write all records; returns an LSN behind the last."""
-    lsn = _FIRST_LSN
+def _write_records(
+    kafka: KafkaConnection, encoder: Encoder, topic: str, parts: Sequence[Part], lsn: int
+) -> Lsn:
+    """Write all records, from an LSN on; returns an LSN behind the last."""
     records = Records(epoch=1)
     with closing(LogProducer.open(kafka)) as producer:
-        for part in parts_of(size):
+        for part in parts:
             for lines in lines_of(part):
                 records.clear()
                 encoder.add(part.op, lines, lsn, records)
-                producer.produce_records(size.topic, records, 0, len(records))
+                producer.produce_records(topic, records, 0, len(records))
                 lsn += len(lines)
         producer.flush()
     return Lsn(lsn)

@@ -20,13 +20,13 @@ from changelog.stack.stack import Stack
 from tests.soak.captures import Captures, command
 from tests.soak.child import Child
 from tests.soak.ending import Ending
-from tests.soak.followers import Followers, Glances
+from tests.soak.followers import KEPT, Followers, Glances
 from tests.soak.frontiers import Frontiers
 from tests.soak.journal import Journal
 from tests.soak.mart import MartWriter, make_mart
 from tests.soak.outages import SERVERS, Outages
 from tests.soak.part import Part
-from tests.soak.planned import missing_faults, never
+from tests.soak.planned import LONG_MINUTES, missing_faults, never
 from tests.soak.project import TABLE_VIEWS, write_projects
 from tests.soak.rebuilds import Rebuilds
 from tests.soak.served import TOTALS, Judge
@@ -218,6 +218,8 @@ class Storm:
         if self._followers is not None and self._glances is not None:
             judged = self._followers.judge.judged
             found += [f"a state of {view} in the storm" for view, n in judged.items() if n < LEAST]
+            if asked.minutes >= LONG_MINUTES and not self._journal.followers[KEPT]:
+                found.append(f"a follower {KEPT}")
             found += [] if self._glances.states > LEAST else ["glances at several states"]
         return found
 
@@ -268,7 +270,7 @@ class Storm:
             "generations_judged": self.judge.judged,
             "rows_judged": self.judge.rows,
             "followers": _sorted(self._journal.followers),
-            "followed_states_judged": sum(followed.judged.values()) if followed else 0,
+            "followed_states_judged": followed.shown if followed else 0,
             "followed_states_by_view": followed.judged if followed else {},
             "followed_rows_judged": followed.rows if followed else 0,
             "glances": self._glances.made if self._glances else 0,

@@ -23,9 +23,9 @@ from views.generations.history import GenerationHistory
 ORDERS = 300
 MOST_AHEAD = 3
 """So often in a row an index may show rows of a later LSN than it says: it says so last."""
-_LEAST_WEIGHT = 0.01
+_LEAST_WEIGHT = 0.005
 _MOST_ROWS = 20
-_WRITTEN = {"truncate": 0.01, "add_column": 0.01, "drop_column": 0.01}
+_WRITTEN = {"truncate": 0.002, "add_column": 0.003, "drop_column": 0.002}
 STATE = """
 {table} AS MATERIALIZED (
     SELECT told.* FROM (

@@ -67,6 +67,14 @@ class Rebuild(Kept):
             "keys that it changes."
         ),
     ] = 15
+    follow_rows: Annotated[
+        int,
+        Field(ge=0),
+        Setting(
+            "So many rows of a table `--follow` holds on this machine, at most, for rounds without "
+            "Spark; where a table has more, Spark makes each round, and a warning says so."
+        ),
+    ] = 5_000_000
     deletion_vectors: Annotated[
         bool,
         Setting(

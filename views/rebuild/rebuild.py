@@ -175,6 +175,8 @@ class RebuildRun:
         self._run.stands, self._run.schemas = plan.stands, plan.schemas
         if plan.logs:
             log.warning("logs of other programs have no frontier: %s", plan.cut.verdict)
+        if self._resident is not None:
+            self._resident.foresee(plan)
         with self._run.stages.stage("session", "Spark session"):
             spark = session(self._run.settings.session())
         with told_tasks(spark, self._run.stages.tell):

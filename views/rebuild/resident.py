@@ -67,6 +67,7 @@ from views.rebuild.local.kept import LocalTables, UnfitError, place_of, remove_o
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import FEW, Related, Walk, check_classes, columns_of
+from views.rebuild.local.room import TooLargeError, require_few
 from views.rebuild.local.table import RowRecord, Touched
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.one_view.certify import request_of
@@ -114,6 +115,9 @@ _WAITS_S = (0.0, 0.0, 15.0, 60.0, 300.0)
 """Pauses before the states are read again, longer while no round succeeds with them."""
 RECORDED_EVERY = timedelta(seconds=60)
 """How often a generation's position goes into the history; its sinks know it exactly."""
+
+
+_LARGE = "; docs/operating.md says what a larger follow_rows takes, and when to use a cluster"
 
 
 class NotHereError(Exception):
@@ -178,6 +182,8 @@ class Resident:
         self._proofs: ResidentStates | None = None
         self._sending = Sending(confirm)
         self._whole: dict[str, str] = {}
+        self._too_large: set[str] = set()
+        self._has_foreseen = False
         self._renders = False
         # by view the round from which on some sink lacks rows, before the first one after a start
         self._lacks_from: dict[str, Position] = {}
@@ -232,6 +238,20 @@ class Resident:
         self._local.close()
         self._entered.close()
 
+    def foresee(self, plan: Plan) -> None:
+        """Say once, before Spark's first round, which tables may be too large to be held here."""
+        if self._has_foreseen:
+            return
+        self._has_foreseen = True
+        most = self._settings.rebuild.follow_rows
+        for table, topic in plan.cut.topics.items():
+            if (count := plan.cut.offset_count(topic)) > most:
+                log.warning(
+                    "%s has up to %s records: where more than %s of them live (follow_rows), "
+                    "Spark makes each round%s",
+                    table, f"{count:,}", f"{most:,}", _LARGE,
+                )  # fmt: skip
+
     def begin(
         self,
         spark: SparkSession,
@@ -267,7 +287,11 @@ class Resident:
             self.forget()
         if self._whole:
             for view, why in self._whole.items():
-                log.info('view "%s" is brought up to date by Spark in each round: %s', view, why)
+                log.log(
+                    logging.WARNING if view in self._too_large else logging.INFO,
+                    'view "%s" is brought up to date by Spark in each round: %s%s',
+                    view, why, _LARGE if view in self._too_large else "",
+                )  # fmt: skip
             self.forget()
 
     def _begin(self, spark: SparkSession, builds: Sequence[ViewBuild], opened: OpenedLogs) -> None:
@@ -287,11 +311,19 @@ class Resident:
             return
         place = self._make_place([serving.spec.name for serving in served])
         may_stay = self._local.begin(place)
+        proves = self._settings.verify is not VerifyMode.NONE
         for table, names_of_table in columns.items():
             with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
+                most = opened.count(table)
+                require_few(table, most, self._settings.rebuild.follow_rows)
                 records = opened.records(table)
                 schemas = logs.schemas[table]
-                self._local.fill(table, records, schemas, names_of_table, logs.position)
+                self._local.fill(
+                    table, records, schemas, names_of_table, logs.position, most=most, proves=proves
+                )
+        if self._whole:
+            self._local.discard()
+            return
         for view in self._views:
             with self._or_whole([view.spec.name]):
                 self._want(view)
@@ -466,6 +498,8 @@ class Resident:
             yield
         except UnknownValueError as error:
             self._whole |= dict.fromkeys(views, str(error))
+            if isinstance(error, TooLargeError):
+                self._too_large.update(views)
 
     def _viewed(
         self,

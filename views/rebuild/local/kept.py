@@ -40,6 +40,7 @@ from replay.base.record_place import FetchedRecord
 from replay.broker.topic_state import TopicState
 from replay.decode.schemas import TopicSchemas
 from replay.store.increment import HeldTables
+from views.rebuild.local.room import fitting
 from views.rebuild.local.table import LocalTable, RowRecord, Touched, digest_of, opened
 
 log = logging.getLogger("changelog.views")
@@ -266,24 +267,29 @@ class LocalTables:
         schemas: TopicSchemas,
         columns: Sequence[str],
         position: Position,
+        *,
+        most: int = 0,
+        proves: bool = False,
     ) -> None:
         """Fill a new local table.
 
         `records`: those of its live keys. `columns`: by which rows are to be found. `position`: the
-        first that the records do not hold.
+        first that the records do not hold. `most`: how many records there may be. `proves`: whether
+        the verifier holds them too.
 
         Raises UnknownValueError: it cannot be here.
         """
         if self._database is None:
             self.begin(None)
-        assert self._database is not None  # noqa: S101 - it has begun
+        assert self._database is not None and self._path is not None  # noqa: S101, PT018 - begun
         name = f"table{len(self._tables) + 1}"
         self._tables[table] = local_table = LocalTable(
             self._database, name, schemas, columns, decoded=self._decoded
         )
         with translated():
             live = ((k, v, p, o) for k, v, p, o in records if v is not None)
-            local_table.fill(live, position)
+            folder = self._path.parent
+            local_table.fill(fitting(table, live, most, folder, proves=proves), position)
 
     def keep(self, views: Mapping[str, KeptView], stand: HeldTables, position: Position) -> None:
         """Keep the tables for the next start, and from now on each round."""

@@ -30,8 +30,6 @@ from views.rebuild.local.table import LocalTable
 from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import Plan
 
-MOST_RECORDS = 5_000_000
-"""Of one table: more are left to Spark, as they would take minutes to be brought here."""
 _RECORD = ("key", "value", "partition", "offset")
 
 
@@ -126,24 +124,21 @@ class OpenedLogs:
     plan: Plan  # of the run
     kafka: KafkaConnection  # the brokers
 
+    def count(self, table: TableName) -> int:
+        """Return the greatest possible number of a table's rows."""
+        if isinstance(self.states, StoredStates):
+            return sum(layer.rows for layer in self.states.records(table).checkpoint.layers)
+        return self.plan.cut.offset_count(self.plan.cut.topics[table])
+
     def records(self, table: TableName) -> Iterable[FetchedRecord]:
         """Return the records of a table's live keys.
 
         Raises:
-            UnknownValueError: it has too many.
             VerdictError: its log cannot give them any more.
             ChangelogError: its log cannot be read.
         """
-        stored = self.states if isinstance(self.states, StoredStates) else None
-        if stored is not None:
-            layers = stored.records(table).checkpoint.layers
-            count = sum(layer.rows for layer in layers)
-        else:
-            count = self.plan.cut.offset_count(self.plan.cut.topics[table])
-        if count > MOST_RECORDS:
-            raise UnknownValueError(f"{table} has {count:,} records")
-        if stored is not None:
-            return _stored(stored.records(table))
+        if isinstance(self.states, StoredStates):
+            return _stored(self.states.records(table))
         if table in self.logs.declared:
             assert self.plan.cuts.declared is not None  # noqa: S101 - the log is a part of it
             return self.logs.declared[table].begin(self.plan.cuts.declared)
