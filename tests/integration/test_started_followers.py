@@ -9,7 +9,7 @@ from changelog.contract.base.errors import UnavailableLogError
 from tests.support.matrix import first
 from tests.support.shop import Shop, opened_shop
 from views.rebuild import resident
-from views.rebuild.local import kept
+from views.rebuild.local import kept, room
 from views.rebuild.local.kept import LocalTables
 from views.rebuild.local.logs import HeldLogs
 from views.rebuild.local.visible import VisibleChanges
@@ -59,6 +59,31 @@ def test_a_start_goes_on_without_spark(shop, no_spark, caplog):
         assert follower.round().error is None
         shop.is_right()
     with shop.followed():
+        shop.is_right()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", first(1, ["rows", "disk"]))
+def test_a_table_that_is_too_large_is_told_and_left_to_spark(shop, monkeypatch, caplog, bound):
+    kept.remove_of(str(shop.project.root / "warehouse"), [spec.name for spec in shop.specs])
+    if bound == "rows":
+        monkeypatch.setenv("CHANGELOG_REBUILD_FOLLOW_ROWS", "10")
+    else:
+        monkeypatch.setattr(room, "_SAMPLE", 10)
+        monkeypatch.setattr(room, "_SPARE", 1 << 60)
+    with shop.followed(is_here=False) as follower:
+        warnings = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+        told = "and follow_rows is 10" if bound == "rows" else "MB are free"
+        assert any("by Spark in each round" in each and told in each for each in warnings)
+        assert any("where more than 10 of them live" in each for each in warnings) is (
+            bound == "rows"
+        )
+        assert not list((shop.project.root / "warehouse" / kept.FOLDER).glob("*.sqlite"))
+        shop.change("UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 10 AND 14")
+        assert follower.round().error is None
+        shop.is_right()
+    monkeypatch.undo()
+    with shop.followed():  # the next tests go on from what this one keeps
         shop.is_right()
 
 

@@ -85,8 +85,10 @@ class Shop:
         return made.run(self.specs)
 
     @contextmanager
-    def followed(self, *, before=lambda _: None, patience_s=60.0, **settings):
+    def followed(self, *, before=lambda _: None, patience_s=60.0, is_here=True, **settings):
         """Give a follower that has made its first round, which is Spark's.
+
+        `is_here`: whether the next one is made without Spark.
 
         Its rounds wait for sinks for so long: a busy machine may take a while.
         """
@@ -106,7 +108,7 @@ class Shop:
             outcome = follower.round()
             assert outcome is not None
             assert outcome.error is None, outcome.error
-            assert follower.is_here
+            assert follower.is_here is is_here
             yield follower
 
     def documents(self):
