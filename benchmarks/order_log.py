@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 
@@ -132,7 +133,7 @@ def write(kafka: KafkaConnection, registry: RegistryConnection, size: Size) -> F
             cluster_id=frontiers.cluster_id(),
             tables={size.topic: ORDERS.name},
             topic_ids={size.topic: topics[size.topic].topic_id},
-            ends=frontiers.ends([size.topic]),
+            **_ends(frontiers, size.topic),
         )
         frontiers.write(frontier)
     return frontier
@@ -151,9 +152,14 @@ def change(kafka: KafkaConnection, registry: RegistryConnection, size: Size, row
         row = f"n * {step} + 1 + CASE (n * {step} + 1) % {_DELETED} WHEN 0 THEN 1 ELSE 0 END"
         part = Part(Op.UPDATE, row, str(version), rows)
         lsn = _write_records(kafka, encoder, size.topic, [part], int(before.lsn))
-        frontier = replace(before, lsn=lsn, ends=frontiers.ends([size.topic]))
+        frontier = replace(before, lsn=lsn, **_ends(frontiers, size.topic))
         frontiers.write(frontier)
     return frontier
+
+
+def _ends(frontiers: FrontierLog, topic: str) -> dict[str, Any]:
+    place = frontiers.places([topic])[topic]
+    return {"ends": {topic: place.ends}, "leader_epochs": {topic: place.leader_epochs}}
 
 
 def _schema_ids(registry: RegistryConnection, topic: str) -> SchemaIds:
