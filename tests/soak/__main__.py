@@ -31,7 +31,7 @@ from tests.soak.project import TABLE_VIEWS, write_projects
 from tests.soak.rebuilds import Rebuilds
 from tests.soak.served import TOTALS, Judge
 from tests.soak.source import LANES, make
-from tests.soak.writers import Writer, transactions
+from tests.soak.writers import Changes, Writer, transactions
 from tests.support.connect_server import ConnectServer
 from tests.support.services import KAFKA_PROPERTIES
 
@@ -129,7 +129,7 @@ class Storm:
         dsn, seed, journal = endpoints.postgres, self._seed, self._journal
         frontiers = Frontiers(endpoints.brokers, PREFIX, last, journal)
         named = {"rate": self._asked.rate, "frontiers": frontiers}
-        writers = [Writer(dsn, lane, seed, last, **named) for lane in LANES]
+        writers: list[Changes] = [Writer(dsn, lane, seed, last, **named) for lane in LANES]
         if self._asked.follow:
             writers.append(MartWriter(dsn, seed, last, **named))
         captures = Captures(project, seed, storm, journal, defect=self._asked.defect)

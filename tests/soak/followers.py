@@ -131,6 +131,8 @@ class Followers(Part):
         """Run a last follower to the end of the log, and compare the rows that it serves."""
         life = self._begin()
         try:
+            # Before it has the locks, `wait` ends: nobody follows the view.
+            wait_until(lambda: life.has_said or life.code is not None, WAIT_S, "it plans a round")
             for view in self.judge.views:
                 words = ["-m", "changelog", "wait", view, "--lsn", "now", "--timeout", f"{WAIT_S}"]
                 waits = Child(

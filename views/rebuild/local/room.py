@@ -62,10 +62,10 @@ def _require_room(table: TableName, size: int, folder: Path, *, proves: bool) ->
         needed[folder] += int(size * _PROOF)
     elif proves:
         needed[temporary] = int(size * _PROOF)
-    for place, wanted in needed.items():
+    for place, file_bytes in needed.items():
         free = shutil.disk_usage(place).free
-        if wanted + _SPARE > free:
+        if file_bytes + _SPARE > free:
             raise TooLargeError(
-                f"the rows of {table} take about {wanted >> 20:,} MB in {place}, "
+                f"the rows of {table} take about {file_bytes >> 20:,} MB in {place}, "
                 f"where {free >> 20:,} MB are free"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,7 @@ def test_rows_that_have_no_room_are_refused_by_a_sample(
 ) -> None:
     """A million bytes take one and a half in the file, and as much for the proof."""
     monkeypatch.setattr(room, "_SAMPLE", 100)
-    monkeypatch.setattr(room.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     for spare, is_room in ((1.1, True), (0.9, False)):
         free = room._SPARE + int(spare * free_mb * 1_000_000)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
