@@ -114,6 +114,13 @@ TAKEN = [
     FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.id, o.placed
     """,
     """
+    SELECT o.customer, array_agg(l.sku ORDER BY l.quantity DESC NULLS LAST, l.id, o.id) AS s,
+        array_agg(o.score ORDER BY o.day NULLS FIRST, o.id DESC, l.id) FILTER (WHERE paid) AS t,
+        array_join(array_agg(l.sku ORDER BY l.id, o.id) FILTER (WHERE l.sku IS NOT NULL), ',') AS u,
+        listagg(status, '') WITHIN GROUP (ORDER BY o.id DESC, l.id) AS v, collect_list(l.id) AS w
+    FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.customer
+    """,
+    """
     SELECT o.id, collect_list(l.sku) AS skus FROM orders o JOIN lines l ON l.order_id = o.id
     GROUP BY o.id HAVING count(*) > 1
     """,

@@ -332,14 +332,12 @@ of enums, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
   of one scale: equal to PostgreSQL's as a number, and shown as 6.00 where PostgreSQL shows 6.
 - Aggregates take DISTINCT; `array_agg` and `string_agg` then have the order of their own values.
   `array_agg` has the nulls, and is null of no rows. A null in a list equals nothing, also in `@>`.
-- **A float that is cast to a numeric** goes by its first 15 digits (6 of a real): `d::numeric(12,
-  2)` and `round(d::numeric, 2)` are PostgreSQL's; NaN and infinities, which no decimal is, are an
-  error.
+- **A float that is cast to a numeric** goes by its first 15 digits, and 6 of a real:
+  `round(d::numeric, 2)` and `d::numeric(9,2)` are PostgreSQL's. NaN and infinities are an error.
 - `-> 0` of a single value in jsonb is that value in PostgreSQL: `j ->> 0` is refused at the end of
   a path, `j #>> '{0}'` is not. Where an element of JSON is an object, a list or a number with a
   fraction, the proof ends with an error that names it.
-- Groups by a char(n) are PostgreSQL's: blanks at
-  its end do not count.
+- Groups by a char(n) are PostgreSQL's: blanks at its end do not count.
 - **A quotient of numerics**, and `avg` of integers and numerics, is PostgreSQL's, digit by digit:
   the plan shows it as `quotient(…)`. As a column it has 24 decimal places, or 20 as an average of
   numbers of more than 13 digits before the point, with zeros at its end; one that has more in

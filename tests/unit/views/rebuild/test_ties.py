@@ -105,6 +105,14 @@ def over(window: str) -> str:
             "the primary key: id",
         ),
         ("SELECT id, x FROM (SELECT g AS id, a AS x, b FROM t) q ORDER BY x LIMIT 3", "such as"),
+        (
+            "SELECT g AS id, array_agg(name ORDER BY a) AS x FROM t GROUP BY g",
+            "the primary key: id",
+        ),
+        (
+            "SELECT g AS id, listagg(name, ',') WITHIN GROUP (ORDER BY a) AS x FROM t GROUP BY g",
+            "the primary key: id",
+        ),
     ],
 )
 def test_what_the_order_leaves_open_is_refused_with_what_to_add(sql: str, missing: str) -> None:
@@ -164,6 +172,11 @@ def test_what_the_order_leaves_open_is_refused_with_what_to_add(sql: str, missin
         ),
         "SELECT id, (SELECT u.a FROM t u WHERE u.g = t.g ORDER BY u.b, u.id LIMIT 1) AS x FROM t",
         "SELECT id, a FROM t QUALIFY row_number() OVER (PARTITION BY g ORDER BY id) = 1",
+        # A list has the rows in an order, or values that are equal by it.
+        "SELECT g AS id, array_agg(name ORDER BY a DESC, id) AS x FROM t GROUP BY g",
+        "SELECT g AS id, array_agg(a + 1 ORDER BY a) AS x FROM t GROUP BY g",
+        "SELECT g AS id, array_agg(DISTINCT name ORDER BY name) AS x FROM t GROUP BY g",
+        "SELECT g AS id, array_agg(DISTINCT a + 1 ORDER BY a + 1) AS x FROM t GROUP BY g",
         # The view's own key tells its rows apart.
         "SELECT g AS id, a, lag(a) OVER (ORDER BY g) AS x FROM t WHERE b = 1",
     ],
