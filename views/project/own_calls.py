@@ -19,6 +19,7 @@ import sqlglot
 from sqlglot.tokenizer_core import Token, TokenType
 
 from changelog.contract.base.errors import ViewError
+from views.base.engine_error import raised
 from views.base.spark_sql import SparkSql
 from views.project import quotients
 
@@ -140,8 +141,17 @@ def _significant(parts: Sequence[str]) -> str:
             hint="write significant(d, 15, 12, 2)",
         )
     digits, precision, scale = sizes
-    written = f"format_number(cast({value} AS double), '0.{'0' * (int(digits) - 1)}E0')"
-    return f"cast({written} AS decimal({precision}, {scale}))"
+    written = f"format_number(v, '0.{'0' * (int(digits) - 1)}E0')"
+    not_finite = raised(
+        f"significant({', '.join(parts)})",
+        "it is NaN or infinite, which no decimal is",
+        "leave these rows out, or write CASE WHEN abs(x) < 1e18 THEN … END, which is null of them",
+    )
+    return (
+        f"transform(array(cast({value} AS double)), v -> CASE WHEN v IS NULL "
+        f"OR abs(v) < cast('Infinity' AS double) THEN "
+        f"cast({written} AS decimal({precision}, {scale})) ELSE {not_finite} END)[0]"
+    )
 
 
 _EXPANDED: dict[str, Callable[[Sequence[str]], str]] = {

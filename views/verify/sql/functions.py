@@ -175,7 +175,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
         Provable(
             "json_element",
             (),
-            "json_element(j, '$.a[0]')",
+            "json_element('[1, null]', '$[0]')",
             "not a function of Spark's: an element of a list in JSON, as get_json_object, but null "
             "of a null",
         ),
