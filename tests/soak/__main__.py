@@ -39,6 +39,8 @@ PREFIX = "soak"
 JOIN_S = 900.0
 FIRST_S = 180.0
 PROGRESS_S = 20.0
+LATEST_S = 600.0
+"""So much longer a storm lasts, at most, until all that it has planned has happened."""
 LEAST = 3
 """States of each followed view that are compared: the first, the last, and one of the storm."""
 LONGEST = 1500
@@ -204,8 +206,11 @@ class Storm:
             journal.violation(f"planned, and never happened: {each}")
         return told
 
-    def _never_happened(self, writers):
-        """Return what the storm has planned and not done: then it has proved less than it says."""
+    def _never_happened(self, writers, least=LEAST):
+        """Return what the storm has planned and not done: then it has proved less than it says.
+
+        `least`: states of each followed view that are compared.
+        """
         asked = self._asked
         found = never({each.name: (each.kinds(), each.done) for each in writers}, asked.minutes)
         found += missing_faults(
@@ -217,7 +222,7 @@ class Storm:
         found += [] if self.judge.judged else ["a generation is compared"]
         if self._followers is not None and self._glances is not None:
             judged = self._followers.judge.judged
-            found += [f"a state of {view} in the storm" for view, n in judged.items() if n < LEAST]
+            found += [f"a state of {view} in the storm" for view, n in judged.items() if n < least]
             if asked.minutes >= LONG_MINUTES and not self._journal.followers[KEPT]:
                 found.append(f"a follower {KEPT}")
             found += [] if self._glances.states > LEAST else ["glances at several states"]
@@ -234,7 +239,10 @@ class Storm:
     def _wait(self, began, writers, frontiers, parts):
         end = began + 60 * self._asked.minutes
         told = time.monotonic()
-        while time.monotonic() < end:
+        while time.monotonic() < end or (
+            # A machine that is slow, or shared, takes longer to come to all of it.
+            time.monotonic() < end + LATEST_S and self._never_happened(writers, LEAST - 1)
+        ):
             time.sleep(0.2)
             if failed := [each.name for each in (*parts, *writers) if not each.is_alive()]:
                 self._journal.say(f"ended early: {', '.join(failed)}")
