@@ -312,12 +312,19 @@ class Resident:
         place = self._make_place([serving.spec.name for serving in served])
         may_stay = self._local.begin(place)
         proves = self._settings.verify is not VerifyMode.NONE
-        for table, names_of_table in columns.items():
-            with self._or_whole([v.spec.name for v in self._views if table in v.spec.tables]):
-                most = opened.count(table)
+        counts = {table: opened.count(table) for table in columns}
+        readers = {
+            table: [view.spec.name for view in self._views if table in view.spec.tables]
+            for table in columns
+        }
+        for table, most in counts.items():
+            with self._or_whole(readers[table]):
                 require_few(table, most, self._settings.rebuild.follow_rows)
-                records = opened.records(table)
-                schemas = logs.schemas[table]
+        for table, names_of_table in columns.items():
+            if self._whole:
+                break  # the file of a table that is not whole takes no other one
+            with self._or_whole(readers[table]):
+                records, schemas, most = opened.records(table), logs.schemas[table], counts[table]
                 self._local.fill(
                     table, records, schemas, names_of_table, logs.position, most=most, proves=proves
                 )
