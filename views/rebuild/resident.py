@@ -311,23 +311,7 @@ class Resident:
             return
         place = self._make_place([serving.spec.name for serving in served])
         may_stay = self._local.begin(place)
-        proves = self._settings.verify is not VerifyMode.NONE
-        counts = {table: opened.count(table) for table in columns}
-        readers = {
-            table: [view.spec.name for view in self._views if table in view.spec.tables]
-            for table in columns
-        }
-        for table, most in counts.items():
-            with self._or_whole(readers[table]):
-                require_few(table, most, self._settings.rebuild.follow_rows)
-        for table, names_of_table in columns.items():
-            if self._whole:
-                break  # the file of a table that is not whole takes no other one
-            with self._or_whole(readers[table]):
-                records, schemas, most = opened.records(table), logs.schemas[table], counts[table]
-                self._local.fill(
-                    table, records, schemas, names_of_table, logs.position, most=most, proves=proves
-                )
+        self._fill(opened, columns)
         if self._whole:
             self._local.discard()
             return
@@ -352,6 +336,30 @@ class Resident:
             kept = {serving.spec.name: serving.kept() for serving in served}
             self._local.keep(kept, logs.captured[0], logs.position)
         self._held = logs
+
+    def _fill(self, opened: OpenedLogs, columns: Mapping[TableName, Sequence[str]]) -> None:
+        """Fill the local tables, unless one of them is too large or cannot be read."""
+        logs, most = opened.logs, {table: opened.count(table) for table in columns}
+        readers = {
+            table: [view.spec.name for view in self._views if table in view.spec.tables]
+            for table in columns
+        }
+        for table in columns:
+            with self._or_whole(readers[table]):
+                require_few(table, most[table], self._settings.rebuild.follow_rows)
+        for table, names in columns.items():
+            if self._whole:
+                return  # the transaction of a table that is not whole takes no other one
+            with self._or_whole(readers[table]):
+                self._local.fill(
+                    table,
+                    opened.records(table),
+                    logs.schemas[table],
+                    names,
+                    logs.position,
+                    most=most[table],
+                    proves=self._settings.verify is not VerifyMode.NONE,
+                )
 
     def _make_place(self, names: Sequence[str]) -> Path | None:
         """Return the file of these views, and remove the files of followers of some of them."""
