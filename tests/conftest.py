@@ -55,6 +55,7 @@ _GROUPS = {
     "sinks": ("tests/conformance/", "tests/integration/test_verify.py"),
     "spark": (
         "tests/integration/test_bad_records.py",
+        "tests/integration/test_certificate.py",
         "tests/integration/test_changes_followed.py",
         "tests/integration/test_checkpoints.py",
         "tests/integration/test_cluster.py",
@@ -98,6 +99,7 @@ _GROUPS = {
         "tests/integration/test_refresh.py",
         "tests/integration/test_refused_rows.py",
         "tests/integration/test_replay.py",
+        "tests/integration/test_row_digests.py",
         "tests/integration/test_session_shut.py",
         "tests/integration/test_sinks_apart.py",
         "tests/integration/test_spark_progress.py",

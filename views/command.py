@@ -39,6 +39,7 @@ from replay.spark.session import cancel_jobs, end
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import of_view
 from views.base.progress import Stages
+from views.certificates.certify import signer_of
 from views.explain.explain import explain, parse_key
 from views.generations.history import (
     REFUTED,
@@ -96,6 +97,8 @@ def run(request: Request, overrides: Given) -> None:
             _later(request, overrides)
         else:
             settings = _settings(request, overrides)
+            if request.certificate:
+                signer_of(settings)  # a key that cannot be used is told before anything is built
             catalog = catalog_of(settings.project)
             one_by_one = not (request.following or request.together)
             specs, unusable = _declared(catalog, names or None, one_by_one=one_by_one)
@@ -126,6 +129,7 @@ def _settings(request: Request, overrides: Given) -> RebuildSettings:
         source=request.made_of,
         together=request.together,
         stage=request.stage,
+        certificate=request.certificate,
     )
 
 
@@ -560,6 +564,9 @@ def _print_results(results: Sequence[ViewResult], *, as_json: bool) -> None:
     _show(results_table(results))
     for line in (line for result in results if result.staged for line in staged_lines(result)):
         tell(line)
+    for result in results:
+        if result.certificate_file:
+            tell(f"{result.view}: its certificate is {result.certificate_file}")
 
 
 def _show(table: Table) -> None:

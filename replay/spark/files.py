@@ -83,11 +83,14 @@ class Files:
         folder, _, name = place.rpartition("/")
         return bytes(obstore.get(self._store(folder), name).bytes())
 
-    def create(self, place: str, data: bytes) -> None:
-        """Create a file, whole or not at all; raises FileExistsError if it is there."""
+    def create(self, place: str, data: bytes, *, makes_folder: bool = False) -> None:
+        """Create a file, whole or not at all; raises FileExistsError if it is there.
+
+        `makes_folder`: whether its folder may be missing.
+        """
         folder, _, name = place.rpartition("/")
         try:
-            obstore.put(self._store(folder), name, data, mode="create")
+            obstore.put(self._store(folder, mkdir=makes_folder), name, data, mode="create")
         except AlreadyExistsError as error:
             raise FileExistsError(place) from error
 
@@ -107,9 +110,9 @@ class Files:
         system, path = self._filesystem(folder)
         return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
 
-    def _store(self, folder: str) -> ObjectStore:
+    def _store(self, folder: str, *, mkdir: bool = False) -> ObjectStore:
         if _is_here(folder):
-            return LocalStore(folder.removeprefix("file://"))
+            return LocalStore(folder.removeprefix("file://"), mkdir=mkdir)
         return from_url(of_deltalake(folder))
 
     def _filesystem(self, place: str) -> tuple[fs.FileSystem, str]:

@@ -52,6 +52,7 @@ class RebuildSettings:
     stage: bool = False
     # whether a generation that serves may be brought to the frontier, in place of writing a new one
     forward: bool = False
+    certificate: bool = False  # whether what is published gets a certificate
     looks: bool = False  # whether a generation that went forward is then compared whole
 
     @property

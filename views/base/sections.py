@@ -128,6 +128,14 @@ class Rebuild(Kept):
         Setting("So many rows of a generation may be left out of a sink; with more it fails."),
     ] = 100
 
+    certificate_key: Annotated[
+        str,
+        Setting(
+            "File with an Ed25519 private key in PEM, under the project's folder unless it is "
+            "absolute: `rebuild-view --certificate` signs with it (docs/certificate.md)."
+        ),
+    ] = ""
+
     @property
     def left_out_at_most(self) -> int:
         """Return the number of rows of a generation that may be left out of a sink."""

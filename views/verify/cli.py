@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -46,6 +47,8 @@ _UNREAD = ("is excluded", "is not there", "cannot be read")
     "`changelog verify orders sales.items --timeout 300 --json` two of them, for a program",
     "`changelog verify orders --source postgresql://me@db/shop --target "
     "postgres:postgresql://me@other/shop` a copy that any program fills, while both are written",
+    "`changelog verify warehouse/_certificates/orders_by_customer/000000000007.json` a certificate "
+    "of a view, against what is served now",
     "`changelog verify --source postgresql://me@db/shop/orders --target 'parquet:orders/*.parquet' "
     "--key id --columns '*,price=unit_price'` files, where a column has another name",
 )
@@ -62,12 +65,30 @@ def verify(
         float, typer.Option(help="Seconds to wait until capture has passed the snapshot.")
     ] = 60.0,
     copy: CopyOptions,
+    public_key: Annotated[
+        str,
+        typer.Option(
+            "--public-key",
+            metavar="FILE",
+            help="Of certificates: require a signature by this Ed25519 public key, in PEM.",
+        ),
+    ] = "",
+    as_sql: Annotated[
+        str,
+        typer.Option(
+            "--as-sql",
+            metavar="TABLE",
+            help="Of one certificate: print the query that computes its digests of this table of "
+            "PostgreSQL, for psql.",
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the log, or any copy, with PostgreSQL, while both go on.
+    """Compare the log, or any copy, with PostgreSQL, while both go on; or check certificates.
 
     The log is compared row by row at one LSN. With --target it is a copy of one table or query,
-    whatever fills it; docs/verify-anything.md shows how.
+    whatever fills it; docs/verify-anything.md shows how. Files whose names end with .json are
+    certificates of views: they are compared with what is served; docs/certificate.md.
 
     Ends with 0 when every table is equal, with 3 when one differs, and with 4 when one is excluded,
     or one that was named cannot be compared, such as a topic that holds only a part of its table's
@@ -75,6 +96,10 @@ def verify(
     """
     check_extra("verify", "changelog verify")
     copy.check_alone()
+    files = [Path(name) for name in tables or () if name.endswith(".json")]
+    if public_key or as_sql or files:
+        _certificates(tables or (), files, project, given, copy, public_key, as_sql, as_json)
+        return
     if copy.target:
         from changelog.compare.command import verify_copy
 
@@ -116,6 +141,30 @@ def verify(
                 f"{report.view} is not verified: {', '.join(report.notes)}" for report in unverified
             )
         )
+
+
+def _certificates(
+    names: Sequence[str],
+    files: Sequence[Path],
+    project: Path,
+    overrides: Mapping[str, Any],
+    copy: CopyOptions,
+    public_key: str,
+    as_sql: str,
+    as_json: bool,
+) -> None:
+    if not files or len(files) != len(names) or copy.target or (as_sql and len(files) != 1):
+        raise ConfigurationError(
+            "certificates are files whose names end with .json, and nothing else goes with them",
+            hint="changelog verify CERT.json…; with --as-sql one of them",
+        )
+    check_extra("spark", "checking a certificate")
+    from views.certificates.command import print_statement, verify_certificates
+
+    if as_sql:
+        print_statement(files[0], as_sql)
+    else:
+        verify_certificates(files, project, overrides, public_key=public_key, as_json=as_json)
 
 
 def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -> SourceRequest:

@@ -60,6 +60,9 @@ class ViewBuild:
     # the states at the later frontier that the generation was brought to before it was published,
     # because a follower had shown readers more; None where it was not
     brought: States | None = None
+    certificate_file: str = ""  # where its certificate is, once it is written
+    # why it is published without the certificate that was asked for, or None
+    uncertified: ChangelogError | None = None
     error: ChangelogError | None = None  # why it is not published, or None
 
     @property

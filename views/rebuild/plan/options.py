@@ -81,6 +81,14 @@ class Request:
             "nothing. The default is full, of --refresh and --follow changed.",
         ),
     ] = None
+    certificate: Annotated[
+        bool,
+        typer.Option(
+            "--certificate",
+            help="Write a certificate of each generation that is published: a document with a "
+            "digest of its rows, which others can check (docs/certificate.md).",
+        ),
+    ] = False
     together: Annotated[
         bool,
         typer.Option(
@@ -259,6 +267,14 @@ class Request:
             (
                 self.stage and self.reads_on,
                 "--stage builds all rows of a view: it goes without --refresh and --follow",
+            ),
+            (
+                self.certificate and (any(looks.values()) or self.stage or self.reads_on),
+                f"--certificate goes without {listed}, --stage, --refresh and --follow",
+            ),
+            (
+                self.certificate and self.verify is VerifyMode.NONE,
+                "--certificate needs a proof: it goes without --verify none",
             ),
             *self._later_rules(reads_otherwise=reads_otherwise or self.reads_on),
             (

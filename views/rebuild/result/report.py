@@ -67,6 +67,7 @@ class ViewResult:
     warnings: tuple[str, ...] = ()  # what a reader of the view has to know of its tables
     # the view as it is declared, for the history
     declaration: Mapping[str, Any] = field(default_factory=dict)
+    certificate_file: str = ""  # where its certificate is, if one was asked for
 
     @classmethod
     def of_row(cls, row: HistoryRow) -> ViewResult:
@@ -129,6 +130,8 @@ class ViewResult:
                 name: address.shown() for name, address in self.addresses.items()
             }
             fields["replaced"] = list(self.replaced)
+        if self.certificate_file:
+            fields["certificate_file"] = self.certificate_file
         if self.error is not None:
             fields["error"] = one_line(self.error)
             fields["exit_code"] = self.error.exit_code

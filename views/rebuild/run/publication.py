@@ -9,11 +9,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.errors import ChangelogError, RefutedError
 from replay.result.state import States
 from replay.spark.files import Files
 from replay.store.stored import StoredStates
 from views.base.config import RebuildSettings, RowsSource, VerifyMode
+from views.base.failure import RebuildError, explained
+from views.certificates.certify import served_ranges, signer_of
+from views.certificates.facts import facts_of
+from views.certificates.store import CertificateStore
 from views.generations.history import PUBLISHED, SEALED, STAGED
 from views.generations.lock import advancing, others_of, reserve
 from views.generations.staging import take_away
@@ -87,14 +91,55 @@ class Publication:
                     for build in whole:
                         with self._run.answerable(build):
                             self._swap([build])
+            published = [build for build in whole if build.published]
             with self._run.stages.stage("record", "write the history"):
                 try:
-                    published = [build for build in whole if build.published]
                     self._run.record(PUBLISHED, published, plan, replay)
                 except ChangelogError as error:
                     # Readers see the new generations: this is no failure of the rebuild. The next
                     # run finds the row `sealed` and what serves, and adds what is missing.
                     log.warning("published, but not recorded: %s", error)
+            if self._run.settings.certificate:
+                self._certify(replay, published)
+
+    def _certify(self, replay: States, builds: Sequence[ViewBuild]) -> None:
+        """Write the certificates of published generations; one that fails leaves them published."""
+        for build in builds:
+            name, states = build.spec.name, build.brought or replay
+            try:
+                with self._run.stages.stage("certify", f"{name}: its certificate", name):
+                    build.certificate_file = self._certificate(build, states)
+            except Exception as error:  # noqa: BLE001 - readers see the generation, whatever it is
+                reason = explained(error, f'the certificate of view "{name}"')
+                if isinstance(reason, RefutedError):
+                    build.uncertified = reason
+                    continue
+                build.uncertified = RebuildError(
+                    f'view "{name}" is published without its certificate: {reason.args[0]}',
+                    hint="rebuild it with --certificate again",
+                )
+
+    def _certificate(self, build: ViewBuild, states: States) -> str:
+        """Write the certificate of a generation and return its place."""
+        sinks = {}
+        for name, sink in build.served.sinks.items():
+            address = sink.address(build.number)
+            report = build.reports.get(name) if build.brought is None else None
+            proof = None if report is None else report.certificate
+            sinks[name] = address, served_ranges(address, build.columns, build.spec.key, proof)
+        facts = facts_of(
+            spec=build.spec,
+            generation=build.number,
+            run=self._run.id,
+            fingerprint=build.definition,
+            columns=build.columns,
+            origin=build.origin,
+            states=states,
+            reports=build.reports,
+            sinks=sinks,
+        )
+        store = CertificateStore(self._run.settings.warehouse, build.spec.name)
+        return store.add(facts, signer_of(self._run.settings))
 
     def _catching_up(self, builds: Sequence[ViewBuild]) -> list[ViewBuild]:
         return [b for b in builds if b.error is None and self._run.catches_up(b.spec)]
