@@ -106,7 +106,7 @@ def test_a_certificate_is_written_and_holds_until_something_changes(
     assert "rows differ in postgres, key range" in refuted(project, first)
     ran = command(project, first, "--json")
     assert ran.returncode == 3, ran.stderr
-    report = json.loads(ran.stdout)
+    report = json.loads(ran.stdout.splitlines()[0])
     assert (report["verified"], report["sinks"]) == (False, ["delta"])
     project.execute(f"UPDATE served.copied SET amount = {before[0][0]} WHERE id = 7")
     verify_certificates([first], project.root, {})
