@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -101,7 +101,7 @@ def _present(kind: Type, *, nested: bool) -> st.SearchStrategy[Any]:  # noqa: PL
             edges = EDGES[kind.name]
             if nested:  # a JSON number has no sign of zero, and a NaN or an infinity is a text
                 edges = [edge for edge in edges if str(edge) != "-0.0"]
-            width = 32 if kind.name == "float" else 64
+            width: Literal[32, 64] = 32 if kind.name == "float" else 64
             return st.sampled_from(edges) | st.floats(width=width).filter(
                 lambda number: not nested or str(number) != "-0.0"
             )

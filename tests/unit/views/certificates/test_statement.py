@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -214,7 +215,12 @@ def test_another_key_another_payload_and_no_signature_are_refused(tmp_path):
         check_signature(json.dumps(envelope).encode(), "c.json", public)
     with pytest.raises(RefutedError, match="is not signed"):
         check_signature(written(predicate()), "c.json", public)
-    for broken in ({"signatures": []}, {"payloadType": "text/plain"}, {"payload": "%"}):
+    altered: list[dict[str, Any]] = [
+        {"signatures": []},
+        {"payloadType": "text/plain"},
+        {"payload": "%"},
+    ]
+    for broken in altered:
         with pytest.raises(RefutedError):
             check_signature(json.dumps({**envelope, **broken}).encode(), "c.json", public)
 
