@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,4 +99,6 @@ def print_statement(path: Path, relation: str) -> None:
     """
     certificate = CertificateFile.read(path, None).certificate
     columns = [(name, parse_type(kind)) for name, kind in certificate.columns]
-    print(digest_statement(relation, columns, certificate.key, {}) + ";")
+    places = {entry["sink"]: entry["location"] for entry in certificate.predicate["sinks"]}
+    names = json.loads(places.get("postgres", {}).get("columns", "{}"))
+    print(digest_statement(relation, columns, certificate.key, names) + ";")

@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from changelog.contract.base.errors import ConfigurationError, RefutedError
 from views.certificates.check import CertificateFile, check_chain, differing_ranges
+from views.certificates.command import print_statement
 from views.certificates.envelope import KeyFile, check_signature, opened, sealed
 from views.certificates.statement import added, parsed, sink_entry, written
 from views.certificates.store import CertificateStore
@@ -176,6 +177,18 @@ def test_nothing_is_chained_to_an_altered_certificate(tmp_path):
     place.write_bytes(place.read_bytes().replace(b"0/1A", b"0/1B"))
     with pytest.raises(RefutedError, match="altered"):
         store.add(predicate(2), None)
+
+
+def test_the_query_for_psql_has_the_names_of_the_table(tmp_path, capsys):
+    facts = predicate()
+    facts["sinks"].append(sink_entry("postgres", {"columns": '{"id": "number"}'}, {}))
+    path = tmp_path / "c.json"
+    path.write_bytes(written(facts))
+    print_statement(path, "public.sums")
+    query = capsys.readouterr().out
+    assert '("number")::text' in query
+    assert "FROM public.sums" in query
+    assert '"id"' not in query
 
 
 def keys(folder, key=None):
