@@ -1,4 +1,4 @@
-"""Digests of rows: PostgreSQL, Spark, the verifier and the page's program agree on every type."""
+"""Digests of rows in PostgreSQL, Spark and DuckDB, and by the program of docs/certificate.md."""
 
 from __future__ import annotations
 
