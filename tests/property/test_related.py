@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from views.project.lineage import KeyLineage, trace
 from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view, rewritten
 from views.rebuild.local.related import Walk, columns_of
+from views.rebuild.local.rows import KEY
 from views.rebuild.local.table import LocalTable, opened
 
 COLUMNS = {
@@ -155,7 +157,7 @@ def is_enough(
     without: dict,
     *,
     walk=Walk,
-    few: int | None = None,
+    is_held: bool = True,
 ) -> bool:
     """Tell whether the affected keys can be computed from the rows that were found."""
     key, sql = query
@@ -179,19 +181,19 @@ def is_enough(
         for table in tables.values():
             closed.callback(table.close)
         touched = {NAMES[name]: each for name, (_, each) in brought.items()}
-        found = walk(lineage, tables, touched, 10_000, few).related()
-        column = lineage.origins[0].column
-        anchor = tables[lineage.origins[0].reference.table]
-        keys = {each.values[anchor.columns.index(column)] for each in found.affected}
+        wanted = dict.fromkeys(lineage.names, (KEY,))
+        with pytest.MonkeyPatch.context() as patched:
+            if not is_held:
+                patched.setattr("views.rebuild.local.table.MOST_WHOLE", -1)
+            found = walk(lineage, tables, touched, wanted, 10_000).related()
+        keys = set(found.affected[lineage.origins[0].column].to_pylist())
         by_record = {
             name: {record(name, k, None, 0)[0]: r for k, r in new[name].items()} for name in used
         }
         taken = {
             place: (
                 place.table.table,
-                list(by_record[place.table.table].values())
-                if rows is None
-                else [by_record[place.table.table][each.key] for each in rows],
+                [by_record[place.table.table][key] for key in rows[KEY].to_pylist()],
             )
             for place, rows in found.rows.items()
         }
@@ -209,17 +211,17 @@ def is_enough(
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(QUERIES), states, states, gone, st.sampled_from([None, 0, 1, 2]))
-def test_the_rows_that_are_found_give_every_affected_key(query, old, more, without, few):
-    assert is_enough(query, old, more, without, few=few)
+@given(st.sampled_from(QUERIES), states, states, gone, st.booleans())
+def test_the_rows_that_are_found_give_every_affected_key(query, old, more, without, is_held):
+    assert is_enough(query, old, more, without, is_held=is_held)
 
 
 class NewAlone(Walk):
     """The defect: where rows were is not looked at."""
 
-    def __init__(self, lineage, tables, touched, most, few):
+    def __init__(self, lineage, tables, touched, used, most):
         now = {table: replace(each, older=()) for table, each in touched.items()}
-        super().__init__(lineage, tables, now, most, few)
+        super().__init__(lineage, tables, now, used, most)
 
 
 def test_twin_what_rows_were_is_asked_for():

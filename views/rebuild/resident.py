@@ -66,9 +66,10 @@ from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.kept import LocalTables, UnfitError, place_of, remove_of, stand_of
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs
 from views.rebuild.local.newest import Newest
-from views.rebuild.local.related import FEW, Related, Walk, check_classes, columns_of
+from views.rebuild.local.related import Related, Walk, check_classes, columns_of
 from views.rebuild.local.room import TooLargeError, require_few
-from views.rebuild.local.table import RowRecord, Touched
+from views.rebuild.local.rows import KEY
+from views.rebuild.local.table import LocalTable, Touched
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.one_view.certify import request_of
 from views.rebuild.one_view.delta import (
@@ -162,6 +163,21 @@ def _nothing(view: _View) -> Delta:
     return delta_from_arrow(
         Affected(rows=rows, keys=keys, gone=keys), view.schema, view.spec.key, view.sinks
     )
+
+
+def _records(
+    related: Related, held: Mapping[TableName, LocalTable]
+) -> Mapping[TableReference, pa.Table]:
+    """Return the records of the rows that take part.
+
+    Raises UnknownValueError: they are too many.
+    """
+    if sum(rows.num_rows for rows in related.rows.values()) > MOST_ROWS:
+        raise UnknownValueError("too many rows take part")
+    return {
+        place: held[place.table].records_of(rows[KEY].to_pylist())
+        for place, rows in related.rows.items()
+    }
 
 
 class Resident:
@@ -500,7 +516,10 @@ class Resident:
         from views.rebuild.local.engine import LocalQuery  # noqa: PLC0415
         from views.rebuild.local.whole import WholeView  # noqa: PLC0415
 
-        if isinstance(view.query, LocalQuery):
+        if not isinstance(view.query, LocalQuery):
+            for table in view.spec.tables:
+                self._local.held[table].want([KEY])
+        else:
             for place, names in view.query.used.items():
                 self._local.held[place.table].want(names)
             if isinstance(view.lineage, Untraceable):
@@ -539,7 +558,7 @@ class Resident:
         by_spark = None if spark is None else BySpark(spark, spec.source, schemas)
         query: RowsQuery
         try:
-            query = LocalQuery(spec.source, schemas, serving.schema, self._decoded)
+            query = LocalQuery(spec.source, schemas, serving.schema)
         except UnknownValueError as error:
             if isinstance(lineage, Untraceable):
                 raise UnknownValueError(f"{lineage.why}, and not computed here: {error}") from error
@@ -670,28 +689,16 @@ class Resident:
             rows, keys = view.whole.changed(self._local.held)
             return select_affected(rows, keys.column_names, logged_keys(keys))
         assert isinstance(view.lineage, KeyLineage)  # noqa: S101 - else it is compared as a whole
-        names = [origin.view_column for origin in view.lineage.origins]
-        takes_whole = not isinstance(view.query, BySpark)
-        related = Walk(
-            view.lineage, self._local.held, touched, MOST_ROWS, FEW if takes_whole else None
-        ).related()
-        anchor = view.lineage.origins[0].reference
-        looked_up = self._local.held[anchor.table].columns
-        places = [looked_up.index(origin.column) for origin in view.lineage.origins]
-        keys = {tuple(record.values[place] for place in places) for record in related.affected}
+        origins = view.lineage.origins
+        held = self._local.held
+        takes_records = isinstance(view.query, BySpark)
+        used = dict.fromkeys(view.lineage.names, (KEY,)) if takes_records else view.query.used
+        related = Walk(view.lineage, held, touched, used, MOST_ROWS).related()
+        keys = logged_keys(related.affected.select([each.column.lower() for each in origins]))
         if not keys:
             return None
-        return select_affected(view.query.rows(self._taken(view, related)), names, keys)
-
-    def _taken(
-        self, view: _View, related: Related
-    ) -> dict[TableReference, Sequence[RowRecord] | pa.Table]:
-        """Return the rows that a query is computed from, at each of its places."""
-        return {
-            place: self._local.held[place.table].whole(view.query.used[place])
-            if records is None else records
-            for place, records in related.rows.items()
-        }  # fmt: skip
+        rows = view.query.rows(_records(related, held) if takes_records else related.rows)
+        return select_affected(rows, [origin.view_column for origin in origins], keys)
 
     def _delta(self, view: _View, affected: Affected) -> Delta:
         try:

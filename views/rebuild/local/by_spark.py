@@ -21,15 +21,12 @@ from replay.decode.schemas import TopicSchemas
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
-from views.rebuild.local.table import RowRecord
 from views.sinks.base import Change
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-_RECORD = ("key", "value", "partition", "offset")
-_TYPES = (pa.binary(), pa.binary(), pa.int32(), pa.int64())
 _QUICK = {
     # A plan over some thousand rows runs for less time than its code takes to be compiled.
     "spark.sql.shuffle.partitions": "1",
@@ -62,27 +59,21 @@ class BySpark:
                 self._session.conf.set(name, value)
         self._gateway = SparkContext._gateway
         self._source, self._schemas = source, schemas
-        self.used: Mapping[TableReference, Sequence[str]] = {}  # it takes no whole table
+        self.used: Mapping[TableReference, Sequence[str]] = {}  # it takes records
 
     @property
     def is_alive(self) -> bool:
         """Tell whether the session has not ended."""
         return is_remote() or self._gateway is SparkContext._gateway
 
-    def rows(self, records: Mapping[TableReference, Sequence[RowRecord] | pa.Table]) -> pa.Table:
-        """Return the view's rows; see `RowsQuery`."""
+    def rows(self, rows: Mapping[TableReference, pa.Table]) -> pa.Table:
+        """Return the view's rows, of records; see `RowsQuery`."""
         frames = {
-            place: decode(self._frame(some), self._schemas[place.table]).frame
-            for place, some in records.items()
-            if not isinstance(some, pa.Table)
+            place: decode(self._session.createDataFrame(some), self._schemas[place.table]).frame
+            for place, some in rows.items()
         }
         with translated():
             return query(self._session, frames, partial(rewritten, self._source)).toArrow()
-
-    def _frame(self, records: Sequence[RowRecord]) -> DataFrame:
-        columns = [[getattr(record, name) for record in records] for name in _RECORD]
-        schema = pa.schema(zip(_RECORD, _TYPES, strict=True))
-        return self._session.createDataFrame(pa.table(columns, schema=schema))
 
     def change(self, rows: pa.Table, keys: pa.Table, schema: StructType) -> Change:
         """Return rows that were computed, and the affected keys, as frames."""

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from datafusion import ScalarUDF, SessionConfig, SessionContext
 
-from changelog.avro.rows import DecodedBodies
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
 from views.rebuild.local.arrow_types import arrow_schema
 from views.rebuild.local.functions import function_of
-from views.rebuild.local.rows import reader_of, table_of
-from views.rebuild.local.table import RowRecord
+from views.rebuild.local.rows import RecordColumns
 from views.rebuild.plan.dialect import UnknownValueError, local_sql
 
 if TYPE_CHECKING:
@@ -36,15 +34,16 @@ _ONE_CORE = {
 
 
 class RowsQuery(Protocol):
-    """A view's query over records."""
+    """A view's query over rows."""
 
-    # the columns of each place that it reads, in lower case, where it takes a table of them
+    # the columns of each place that it reads, in lower case; none where it takes records
     used: Mapping[TableReference, Sequence[str]]
 
-    def rows(self, records: Mapping[TableReference, Sequence[RowRecord] | pa.Table]) -> pa.Table:
+    def rows(self, rows: Mapping[TableReference, pa.Table]) -> pa.Table:
         """Return the view's rows, in the types that they have in Spark.
 
-        `records`: at each place that names a table those that take part, or all of its rows.
+        `rows`: at each place that names a table those that take part, or all of them: the columns
+        that it reads and perhaps others, or the records where it takes these.
 
         Raises UnknownValueError: they cannot be computed here.
         """
@@ -52,9 +51,7 @@ class RowsQuery(Protocol):
 
 
 class LocalQuery:
-    """A view's query over records.
-
-    `decoded`: of records that other readers have read.
+    """A view's query over rows.
 
     Raises:
         UnknownValueError: the query is not known to mean the same here.
@@ -65,7 +62,6 @@ class LocalQuery:
         source: SqlSource,
         schemas: Mapping[TableName, TopicSchemas],
         schema: StructType,
-        decoded: DecodedBodies | None = None,
     ) -> None:
         self._names = {place: f"place_{number}" for number, place in enumerate(source.references)}
         tables = {
@@ -81,22 +77,18 @@ class LocalQuery:
         self.used: Mapping[TableReference, Sequence[str]] = {
             place: local.used[name] or list(tables[name])[:1] for place, name in self._names.items()
         }
-        self._readers = {
-            place: reader_of(schemas[place.table], used, decoded)
-            for place, used in self.used.items()
-        }
         self._schema = arrow_schema(schema)
         # What DataFusion does not know, or gives other types, is known before the first round.
-        self.rows(dict.fromkeys(self._names, ()))
+        self.rows(
+            {
+                place: RecordColumns(schemas[place.table], used).table(())
+                for place, used in self.used.items()
+            }
+        )
 
-    def rows(self, records: Mapping[TableReference, Sequence[RowRecord] | pa.Table]) -> pa.Table:
+    def rows(self, rows: Mapping[TableReference, pa.Table]) -> pa.Table:
         """Return the view's rows; see `RowsQuery`."""
-        tables = {}
-        for place, name in self._names.items():
-            rows = records[place]
-            if not isinstance(rows, pa.Table):
-                rows = table_of(self._readers[place], [record[1:4] for record in rows])
-            tables[name] = rows
+        tables = {name: rows[place].select(self.used[place]) for place, name in self._names.items()}
         return self._typed(_answer(tables, self._text, self._functions))
 
     def _typed(self, result: pa.Table) -> pa.Table:

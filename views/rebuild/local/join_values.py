@@ -1,13 +1,18 @@
 """Values of a record's join columns, in a form in which equal values are the same.
 
 This reads the few columns by which rows find each other, from the bytes of a record, to look them
-up: a wrong answer may only be one row too many.
+up: a wrong answer may only be one row too many. Values are as on the log, where dates and
+timestamps are numbers, or columns of Arrow in the types that views have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from changelog.avro.arrow import array_maker
 from changelog.avro.rows import AvroRowReader, DecodedBodies, UnreadableRecordError
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.log.form import PLAIN
@@ -54,6 +59,7 @@ class JoinValues:
             schemas.topic, schemas.writers, schemas.reader_id, PLAIN, columns, decoded=decoded
         )
         self._types = [_CLASSES[column.type.kind][0] for column in self._rows.columns]
+        self._makers = [array_maker(column.type) for column in self._rows.columns]
 
     def of(self, record: bytes) -> tuple[Value, ...]:
         """Return the values of a record."""
@@ -65,3 +71,51 @@ class JoinValues:
             if value is not None and type(value) is not kind:
                 raise UnknownValueError("a value has no plain form")
         return values
+
+    def table(self, values: Sequence[tuple[Value, ...]]) -> pa.Table:
+        """Return values of records as columns, named in lower case."""
+        arrays = []
+        for number, (kind, maker) in enumerate(zip(self._types, self._makers, strict=True)):
+            column: list[Value] = [each[number] for each in values]
+            if kind is bool:  # SQLite gives them as numbers
+                column = [None if value is None else bool(value) for value in column]
+            arrays.append(maker(column))
+        return pa.Table.from_arrays(
+            arrays, names=[column.column.lower() for column in self._rows.columns]
+        )
+
+
+def logged_values(column: pa.ChunkedArray) -> list[Value]:
+    """Return the values of a column as on the log, where dates and timestamps are numbers."""
+    array = column.combine_chunks()
+    if pa.types.is_date32(array.type):
+        array = array.view(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        array = array.view(pa.int64())
+    return list(array.to_pylist())
+
+
+def typed_values(values: list[Value], kind: pa.DataType) -> pa.Array:
+    """Return values of the log as an array of a type, the inverse of `logged_values`."""
+    if pa.types.is_date32(kind):
+        return pa.array(values, pa.int32()).view(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).view(kind)
+    return pa.array(values, kind)
+
+
+def distinct(column: pa.ChunkedArray) -> pa.Array:
+    """Return the values of a column, each once, without null."""
+    return pc.drop_null(pc.unique(column))
+
+
+def is_one_of(column: pa.ChunkedArray, values: pa.Array) -> pa.ChunkedArray:
+    """Tell for each value of a column whether it is one of others of the same class."""
+    if pa.types.is_integer(column.type) and values.type != column.type:
+        wide, narrow = pa.int64(), pa.int32()
+        if column.type == narrow:  # a number without a place in it is none of its values
+            numbers = pc.cast(values, wide)
+            inside = pc.and_(pc.greater_equal(numbers, -(1 << 31)), pc.less(numbers, 1 << 31))
+            values = numbers.filter(inside)
+        values = pc.cast(values, column.type)
+    return pc.is_in(column, value_set=values)

@@ -13,34 +13,29 @@ may be missing now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
 from views.project.lineage import KeyLineage
 from views.project.spec import TableReference
-from views.rebuild.local.join_values import Value, class_of
+from views.rebuild.local.join_values import class_of, distinct, is_one_of
 from views.rebuild.local.table import LocalTable, RowRecord, Touched
 from views.rebuild.plan.dialect import UnknownValueError
-
-Rows = dict[bytes, RowRecord]
-"""Records by their keys: each row once."""
-FEW = 10_000
-"""Rows of a place that are looked up; where more take part, all of them are taken as they are."""
-MOST_WHOLE = 1_000_000
-"""Rows of a table that are taken so: more would take seconds and gigabytes in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
     """Rows that are needed to compute the affected keys of a view again."""
 
-    # the rows, old and new, of the place that the key comes from: their keys are those that may
-    # differ
-    affected: tuple[RowRecord, ...]
-    # of each place, those of the new state that can take part; None where all are taken
-    rows: Mapping[TableReference, tuple[RowRecord, ...] | None]
+    # the columns that are looked up, in lower case, of the rows, old and new, of the place that the
+    # key comes from: their keys are those that may differ; a row may come twice
+    affected: pa.Table
+    # of each place, the wanted columns of the rows of the new state that can take part
+    rows: Mapping[TableReference, pa.Table]
 
 
 def columns_of(lineage: KeyLineage) -> dict[TableName, list[str]]:
@@ -74,8 +69,8 @@ def check_classes(lineage: KeyLineage, schemas: Mapping[TableName, TopicSchemas]
 class Walk:
     """Goes from row to row along the joins of one view.
 
-    `most`: rows that are looked up. `few`: those of one place; where more take part, all rows of
-    the place are taken. None: all are looked up.
+    `used`: the columns that are wanted of the rows of each place, in lower case. `most`: rows of
+    a place, where a table is not held in columns.
 
     Raises:
         UnknownValueError: a place is not joined to the others by equal columns.
@@ -86,42 +81,27 @@ class Walk:
         lineage: KeyLineage,
         tables: Mapping[TableName, LocalTable],
         touched: Mapping[TableName, Touched],
+        used: Mapping[TableReference, Sequence[str]],
         most: int,
-        few: int | None = None,
     ) -> None:
         if lineage.anchor is None:
             raise UnknownValueError("its key comes from several tables")
         self._lineage, self._anchor = lineage, lineage.anchor
-        self._tables, self._touched, self._left, self._few = tables, touched, most, few
+        self._tables, self._touched, self._used, self._most = tables, touched, used, most
         self._way = self._ways(self._anchor)
 
     def related(self) -> Related:
         """Return the rows.
 
-        Raises UnknownValueError: they are too many.
+        Raises UnknownValueError: they are too many, or one cannot be read.
         """
-        reached: list[RowRecord] = []
-        for place in self._lineage.names:
-            changes = self._touched[place.table]
-            if changes.older or changes.newer:
-                reached += self._to_anchor(place, (*changes.older, *changes.newer))
-        affected = _each_once(reached)
+        touched = [place for place in self._lineage.names if self._touched[place.table].is_any]
+        reached = [self._to_anchor(place) for place in touched]
+        affected = pa.concat_tables([self._joined(self._anchor, ()), *reached])
         rows = {self._anchor: self._of_same_keys(affected)}
         for place, (near, own, column) in self._way.items():
-            near_rows = rows[near]
-            if near_rows is None:
-                self._require_whole(place)
-                rows[place] = None
-            else:
-                values = self._values(near, column, near_rows.values())
-                rows[place] = self._taking_part(place, own, values)
-        return Related(
-            affected=affected,
-            rows={
-                place: None if place_rows is None else tuple(place_rows.values())
-                for place, place_rows in rows.items()
-            },
-        )
+            rows[place] = self._having(place, own, distinct(rows[near][column.lower()]))
+        return Related(affected=affected, rows=rows)
 
     def _ways(self, start: TableReference) -> dict[TableReference, tuple[TableReference, str, str]]:
         """Return for each other place the one before it, its own column and that one's."""
@@ -142,67 +122,44 @@ class Walk:
             raise UnknownValueError(f'"{apart[0].table}" is not joined by equal columns')
         return ways
 
-    def _to_anchor(self, place: TableReference, rows: Sequence[RowRecord]) -> Iterable[RowRecord]:
-        """Return the anchor's rows that may be joined with rows of a place."""
-        reached: Iterable[RowRecord] = rows
+    def _to_anchor(self, place: TableReference) -> pa.Table:
+        """Return the anchor's rows that may be joined with rows that changed at a place."""
+        changes = self._touched[place.table]
+        rows = self._joined(place, (*changes.older, *changes.newer))
         while place != self._anchor:
             near, own, column = self._way[place]
-            values = self._values(place, own, reached)
-            changes = self._touched[near.table]
-            number = self._tables[near.table].columns.index(column)
-            older = [record for record in changes.older if record.values[number] in values]
-            reached = [*self._having(near, column, values).values(), *older]
+            values = distinct(rows[own.lower()])
+            older = self._joined(near, self._touched[near.table].older)
+            local = self._tables[near.table]
+            rows = pa.concat_tables(
+                [
+                    local.having(column, values, older.column_names, most=self._most),
+                    older.filter(is_one_of(older[column.lower()], values)),
+                ]
+            )
             place = near
-        return reached
+        return rows
 
-    def _of_same_keys(self, affected: Sequence[RowRecord]) -> Rows | None:
+    def _joined(self, place: TableReference, records: Sequence[RowRecord]) -> pa.Table:
+        """Return the columns that are looked up of records at a place."""
+        return self._tables[place.table].join_columns(records)
+
+    def _of_same_keys(self, affected: pa.Table) -> pa.Table:
         """Return all rows of the anchor now that may have one of the affected keys."""
         column = self._lineage.origins[0].column
-        values = self._values(self._anchor, column, affected, nulls=True)
-        rows = self._taking_part(self._anchor, column, values - {None})
-        if rows is not None and None in values:
+        keys = affected[column.lower()]
+        rows = self._having(self._anchor, column, distinct(keys))
+        if keys.null_count:
             # Rows whose key is null are found as they are: none of them may serve.
-            rows |= {record.key: record for record in self._touched[self._anchor.table].newer}
+            local = self._tables[self._anchor.table]
+            number = local.columns.index(column)
+            newer = self._touched[self._anchor.table].newer
+            nulls = [record for record in newer if record.values[number] is None]
+            rows = pa.concat_tables([rows, local.columns_of(nulls, rows.column_names)])
         return rows
 
-    def _values(
-        self, place: TableReference, column: str, rows: Iterable[RowRecord], *, nulls: bool = False
-    ) -> set[Value]:
-        number = self._tables[place.table].columns.index(column)
-        values: set[Value] = {record.values[number] for record in rows}
-        return values if nulls else values - {None}
-
-    def _taking_part(self, place: TableReference, column: str, values: set[Value]) -> Rows | None:
-        """Return the rows of a place with one of some values, or None for all of its rows."""
-        is_whole = self._few is not None and self._tables[place.table].count <= MOST_WHOLE
-        rows: Rows = {}
-        for record in self._tables[place.table].having(column, values):
-            rows[record.key] = record
-            self._charge()
-            if is_whole and self._few is not None and len(rows) > self._few:
-                return None
-        return rows
-
-    def _require_whole(self, place: TableReference) -> None:
-        if self._tables[place.table].count > MOST_WHOLE:
-            raise UnknownValueError(_MANY)
-
-    def _charge(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise UnknownValueError(_MANY)
-
-    def _having(self, place: TableReference, column: str, values: set[Value]) -> Rows:
-        rows: Rows = {}
-        for record in self._tables[place.table].having(column, values):
-            rows[record.key] = record
-            self._charge()
-        return rows
-
-
-_MANY = "too many rows take part"
-
-
-def _each_once(records: Iterable[RowRecord]) -> tuple[RowRecord, ...]:
-    """Return each record once; a key may have an old and a new one."""
-    return tuple({(record.key, record.offset): record for record in records}.values())
+    def _having(self, place: TableReference, column: str, values: pa.Array) -> pa.Table:
+        """Return the rows of a place with one of some values."""
+        local = self._tables[place.table]
+        wanted = dict.fromkeys((*self._used[place], *map(str.lower, local.columns)))
+        return local.having(column, values, list(wanted), most=self._most)

@@ -6,7 +6,7 @@ query over many rows takes milliseconds and not the time in which they are decod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,21 @@ from changelog.avro.rows import DecodedBodies
 from changelog.contract.base.errors import LogError
 from replay.decode.schemas import TopicSchemas
 from replay.local.rows import Placed, RowReader
+from views.rebuild.local.join_values import is_one_of
 from views.rebuild.plan.dialect import UnknownValueError
 
 if TYPE_CHECKING:
     from views.rebuild.local.table import RowRecord
 
-_AT = "__at"
-"""The column that tells which record a row is of."""
+AT = "\0at"
+"""The column that tells which record a row is of; no column of a table has such a name."""
+KEY = "\0key"
+"""The column of the bytes of each record's key."""
 _AT_ONCE = 20_000
 _PARTITION_BITS = 48
 _MOST_CHUNKS = 32
+_MOST_GONE = 20_000
+"""Rows that were replaced and are still held."""
 
 
 def reader_of(
@@ -50,10 +55,36 @@ def table_of(reader: RowReader, records: Sequence[Placed]) -> pa.Table:
     return table.rename_columns([name.lower() for name in table.column_names])
 
 
+class RecordColumns:
+    """Reads records as columns of Arrow.
+
+    `columns`: in lower case, and `KEY` for the bytes of a record's key. `decoded`: of records that
+    other readers have read.
+    """
+
+    def __init__(
+        self, schemas: TopicSchemas, columns: Iterable[str], decoded: DecodedBodies | None = None
+    ) -> None:
+        self.names = tuple(dict.fromkeys(columns))  # those that its tables have, besides `AT`
+        self._reader = reader_of(schemas, [name for name in self.names if name != KEY], decoded)
+
+    def table(self, records: Sequence[RowRecord]) -> pa.Table:
+        """Return the columns of records, and `AT`.
+
+        Raises UnknownValueError: one cannot be read here.
+        """
+        rows = table_of(self._reader, [record[1:4] for record in records])
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        if KEY in self.names:
+            columns[KEY] = pa.array([record[0] for record in records], pa.binary())
+        columns[AT] = pa.array([place_of(record) for record in records], pa.int64())
+        return pa.table(columns)
+
+
 class WholeRows:
     """Some columns of all rows of a table.
 
-    `records`: the value, partition and offset of each.
+    `records`: the one of each row.
 
     Raises UnknownValueError: one cannot be read here.
     """
@@ -62,44 +93,59 @@ class WholeRows:
         self,
         schemas: TopicSchemas,
         columns: Sequence[str],
-        records: Iterable[Placed],
+        records: Iterable[RowRecord],
         decoded: DecodedBodies | None = None,
     ) -> None:
-        self._reader = reader_of(schemas, columns, decoded)
+        self._columns = RecordColumns(schemas, columns, decoded)
+        self.names = frozenset(columns)
         self._gone: list[int] = []
-        self._new: list[Placed] = []
-        self._rows = pa.concat_tables([self._placed(()), *self._read(records)])
+        self._new: list[RowRecord] = []
+        # All records are read once: none of them is worth keeping for others.
+        first = RecordColumns(schemas, columns)
+        remaining, tables = iter(records), [first.table(())]
+        while some := list(islice(remaining, _AT_ONCE)):
+            tables.append(first.table(some))
+        self._rows = pa.concat_tables(tables).combine_chunks()
 
     def advance(self, older: Iterable[RowRecord], newer: Iterable[RowRecord]) -> None:
-        """Take note of what a step replaces."""
-        self._gone += [_at(record[1:4]) for record in older]
-        self._new += [record[1:4] for record in newer]
+        """Take note of the rows that a step replaces."""
+        self._gone += map(place_of, older)
+        self._new += newer
 
     def rows(self) -> pa.Table:
         """Return the rows; see the class for what it raises."""
+        self._take_new()
         if self._gone:
-            # A row may have come and gone since they were asked for last.
-            gone = set(self._gone)
-            self._new = [record for record in self._new if _at(record) not in gone]
-            kept = pc.invert(pc.is_in(self._rows[_AT], pa.array(self._gone, pa.int64())))
-            self._rows, self._gone = self._rows.filter(kept), []
-        if self._new:
-            self._rows = pa.concat_tables([self._rows, *self._read(self._new)])
-            self._new = []
-        if self._rows[_AT].num_chunks > _MOST_CHUNKS:
-            self._rows = self._rows.combine_chunks()
+            self._rows, self._gone = self._without_gone(self._rows), []
         return self._rows
 
-    def _read(self, records: Iterable[Placed]) -> Iterator[pa.Table]:
-        remaining = iter(records)
-        while some := list(islice(remaining, _AT_ONCE)):
-            yield self._placed(some)
+    def having(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows with one of some values in a column.
 
-    def _placed(self, records: Sequence[Placed]) -> pa.Table:
-        places = pa.array([_at(record) for record in records], pa.int64())
-        return table_of(self._reader, records).append_column(_AT, places)
+        Raises UnknownValueError: a new row cannot be read here.
+        """
+        self._take_new()
+        if len(self._gone) > _MOST_GONE:
+            self.rows()
+        rows = self._rows.select(list(dict.fromkeys((*columns, AT))))
+        found = rows.filter(is_one_of(self._rows[column], values))
+        return (self._without_gone(found) if self._gone else found).select(columns)
+
+    def _take_new(self) -> None:
+        if not self._new:
+            return
+        # A row may have come and gone since rows were asked for last.
+        gone = set(self._gone)
+        new = [record for record in self._new if place_of(record) not in gone]
+        self._rows, self._new = pa.concat_tables([self._rows, self._columns.table(new)]), []
+        if self._rows[AT].num_chunks > _MOST_CHUNKS:
+            self._rows = self._rows.combine_chunks()
+
+    def _without_gone(self, rows: pa.Table) -> pa.Table:
+        gone = pa.array(self._gone, pa.int64())
+        return rows.filter(pc.invert(pc.is_in(rows[AT], value_set=gone)))
 
 
-def _at(record: Placed) -> int:
-    _, partition, offset = record
-    return partition << _PARTITION_BITS | offset
+def place_of(record: RowRecord) -> int:
+    """Return a number for the place of a record in its topic."""
+    return record[2] << _PARTITION_BITS | record[3]

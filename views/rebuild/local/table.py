@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +22,22 @@ from changelog.avro.rows import DecodedBodies
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from replay.decode.schemas import TopicSchemas
-from views.rebuild.local.join_values import JoinValues, Value
-from views.rebuild.local.rows import WholeRows
+from views.rebuild.local.join_values import JoinValues, Value, logged_values
+from views.rebuild.local.rows import RecordColumns, WholeRows
+from views.rebuild.plan.dialect import UnknownValueError
 
+MOST_WHOLE = 1_000_000
+"""Rows of a table that are held in columns: more would take gigabytes, and seconds to search."""
 _AT_ONCE = 10_000
 _SUM_BITS = 64
+_RECORD = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
 
 
 class RowRecord(NamedTuple):
@@ -98,9 +110,10 @@ class LocalTable:
         """Of its rows."""
         self.sum = 0
         """Of all that it holds; tables that hold the same have the same one."""
-        self._wanted: dict[str, None] = {}
+        self._wanted = dict.fromkeys(column.lower() for column in columns)
         self._whole: WholeRows | None = None
-        self._whole_columns: frozenset[str] = frozenset()
+        self._has_unreadable = False
+        self._readers: dict[tuple[str, ...], RecordColumns] = {}
 
     def close(self) -> None:
         """Close the database, and with it all of its tables."""
@@ -178,12 +191,60 @@ class LocalTable:
 
         Raises UnknownValueError: a record cannot be read.
         """
-        if self._whole is None or not self._whole_columns.issuperset(columns):
+        self.want(columns)
+        return self._in_columns().rows().select(columns)
+
+    def having(
+        self, column: str, values: pa.Array, columns: Sequence[str], *, most: int
+    ) -> pa.Table:
+        """Return some columns of the rows with one of some values in a column, as they are now.
+
+        `most`: rows that are looked up where they are not held in columns.
+
+        Raises UnknownValueError: they are too many, or one cannot be read.
+        """
+        if self.count <= MOST_WHOLE and not self._has_unreadable:
             self.want(columns)
-            self._whole_columns = frozenset(self._wanted)
-            records = self._database.execute(f"SELECT value, partition, offset FROM {self.name}")
-            self._whole = WholeRows(self.schemas, list(self._wanted), records, self._decoded)
-        return self._whole.rows().select(columns)
+            try:
+                return self._in_columns().having(column.lower(), values, columns)
+            except UnknownValueError:
+                # It may be of a row that takes no part: rows are looked up, and those read alone.
+                self._has_unreadable = True
+        self._whole = None
+        self._want(logged_values(pa.chunked_array([values])))
+        number = self.columns.index(column)
+        found = self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
+        records = list(islice(found, most + 1))
+        if len(records) > most:
+            raise UnknownValueError(f"more than {most:,} rows of it take part")
+        return self.columns_of(records, columns)
+
+    def columns_of(self, records: Sequence[RowRecord], columns: Sequence[str]) -> pa.Table:
+        """Return some columns of records of this table.
+
+        Raises UnknownValueError: one cannot be read.
+        """
+        names = tuple(columns)
+        if names not in self._readers:
+            self._readers[names] = RecordColumns(self.schemas, names, self._decoded)
+        return self._readers[names].table(records).select(columns)
+
+    def join_columns(self, records: Sequence[RowRecord]) -> pa.Table:
+        """Return the columns that are looked up of records of this table, in lower case."""
+        return self._values.table([record.values for record in records])
+
+    def records_of(self, keys: Iterable[bytes]) -> pa.Table:
+        """Return the records of some keys, as they are now."""
+        return record_table(self.of_keys(keys))
+
+    def _in_columns(self) -> WholeRows:
+        if self._whole is None or not self._whole.names.issuperset(self._wanted):
+            records = self._database.execute(
+                f"SELECT key, value, partition, offset FROM {self.name}"
+            )
+            rows = (RowRecord._make((*record, ())) for record in records)
+            self._whole = WholeRows(self.schemas, list(self._wanted), rows, self._decoded)
+        return self._whole
 
     def value(self, key: bytes) -> bytes | None:
         """Return the value of a key's record, or None if there is none."""
@@ -194,12 +255,6 @@ class LocalTable:
     def forget_whole(self) -> None:
         """Decode all rows again when they are asked for next: the database has others."""
         self._whole = None
-
-    def having(self, column: str, values: Iterable[Value]) -> Iterator[RowRecord]:
-        """Return the rows with one of some values in a column, as they are now."""
-        self._want(values)
-        number = self.columns.index(column)
-        yield from self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
 
     def of_keys(self, keys: Iterable[bytes]) -> Iterator[RowRecord]:
         """Return the rows of some keys, as they are now."""
@@ -225,6 +280,14 @@ class LocalTable:
             f"INSERT OR REPLACE INTO {self.name} VALUES ({marks})",
             ((*record[:4], *record.values) for record in records),
         )
+
+
+def record_table(records: Iterable[RowRecord]) -> pa.Table:
+    """Return records as a table of their keys, values, partitions and offsets."""
+    rows = [record[:4] for record in records]
+    columns = zip(*rows, strict=True) if rows else ((),) * len(_RECORD)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _RECORD, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_RECORD)
 
 
 def digest_of(record: RowRecord) -> bytes:

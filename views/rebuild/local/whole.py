@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from changelog.contract.rows.relation import TableName
 from views.rebuild.local.engine import LocalQuery, differing
-from views.rebuild.local.related import MOST_WHOLE
-from views.rebuild.local.table import LocalTable
+from views.rebuild.local.table import MOST_WHOLE, LocalTable
 from views.rebuild.plan.dialect import UnknownValueError
 
 

@@ -26,7 +26,7 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
 from replay.base.failures import translated
 from views.generations.served import Served
-from views.rebuild.local.join_values import Value
+from views.rebuild.local.join_values import Value, logged_values, typed_values
 from views.sinks.base import GONE, Change, ForwardSink
 from views.sinks.rendering import check_session, identity
 from views.sinks.unique import column
@@ -56,7 +56,7 @@ class Delta:
 
         Raises ValueError, OverflowError: a value has no form in Python.
         """
-        columns = [_logged(self.table[name]) for name in (*self.schema.fieldNames(), GONE)]
+        columns = [logged_values(self.table[name]) for name in (*self.schema.fieldNames(), GONE)]
         rows = zip(*columns, strict=True)
         return {
             key: blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -155,7 +155,7 @@ def select_affected(
     `rows`: in the types of the view, perhaps of other keys too. `names`: the columns of its key, in
     the order of the values in `keys`. `keys`: the affected keys, in the values of the log.
     """
-    keys_of_rows = list(zip(*(_logged(rows[name]) for name in names), strict=True))
+    keys_of_rows = list(zip(*(logged_values(rows[name]) for name in names), strict=True))
     # A row with a null in its key stays, to be refused.
     is_kept = [key in keys or None in key for key in keys_of_rows]
     live_keys = {key for key, is_in in zip(keys_of_rows, is_kept, strict=True) if is_in}
@@ -163,7 +163,9 @@ def select_affected(
     kinds = [rows.schema.field(name).type for name in names]
 
     def table(some: Sequence[tuple[Value, ...]]) -> pa.Table:
-        columns = [_typed([key[place] for key in some], kind) for place, kind in enumerate(kinds)]
+        columns = [
+            typed_values([key[place] for key in some], kind) for place, kind in enumerate(kinds)
+        ]
         return pa.Table.from_arrays(columns, names=list(names))
 
     return Affected(
@@ -175,7 +177,7 @@ def select_affected(
 
 def logged_keys(keys: pa.Table) -> set[tuple[Value, ...]]:
     """Return the rows of a table of keys in the values that are on the log."""
-    return set(zip(*(_logged(column) for column in keys.columns), strict=True))
+    return set(zip(*(logged_values(column) for column in keys.columns), strict=True))
 
 
 def delta_from_arrow(
@@ -201,25 +203,6 @@ def delta_from_arrow(
         for name, values in sink.delta_values(schema, plain).items():
             table = table.append_column(name, values)
     return Delta(table=table, schema=schema, key=tuple(key))
-
-
-def _logged(column: pa.ChunkedArray) -> list[Value]:
-    """Return the values of a key's column as on the log, where dates and timestamps are numbers."""
-    array = column.combine_chunks()
-    if pa.types.is_date32(array.type):
-        array = array.view(pa.int32())
-    elif pa.types.is_timestamp(array.type):
-        array = array.view(pa.int64())
-    return list(array.to_pylist())
-
-
-def _typed(values: list[Value], kind: pa.DataType) -> pa.Array:
-    """Return values of the log as an array of a type, the inverse of `_logged`."""
-    if pa.types.is_date32(kind):
-        return pa.array(values, pa.int32()).view(kind)
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).view(kind)
-    return pa.array(values, kind)
 
 
 def _one_row_per_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
