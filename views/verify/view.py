@@ -212,7 +212,8 @@ class _Verification:
         with self._stages.of("compare"), computing(), computed:
             mismatches, expected = comparison.run()
             mismatches += self._left_out.false
-            differing = comparison.differences(self._request.max_differences)
+            most = self._request.max_differences
+            differing = comparison.differences(most) if mismatches else []
             is_whole = self._request.mode == "full" and mismatches == 0 and sent is None
             ranges = comparison.ranges() if is_whole else []
         if is_read_whole and mismatches == 0:

@@ -1,9 +1,10 @@
-"""The last record of each live key of one table, with indexes on the columns that joins use.
+"""The last record of each live key of one table, found by the columns that joins use.
 
 A database of SQLite holds them: a scratch file, or one below the warehouse from which the next
 start goes on (`views.rebuild.local.kept`). Nothing in it is the truth: it is filled from
 checkpoints and brought forward by their layers, and what is found in it is decoded, computed and
-proved like all else.
+proved like all else. Rows are found in columns of Arrow beside it (`views.rebuild.local.rows`);
+where they are too many for that, or a value has no place in its type, by indexes.
 """
 
 from __future__ import annotations
@@ -126,8 +127,6 @@ class LocalTable:
         """
         self._database.execute("BEGIN")
         self._put(RowRecord(*record, self._values.of(record[1])) for record in records)
-        for number in range(len(self.columns)):
-            self._database.execute(f"CREATE INDEX {self.name}_{number} ON {self.name} (c{number})")
         self._database.execute("COMMIT")
         self.take(position)
 
@@ -156,9 +155,8 @@ class LocalTable:
             if value is not None
         ]
         older = tuple(self.of_keys(key for key, *_ in records))
-        self._database.execute(
-            f"DELETE FROM {self.name} WHERE key IN (SELECT value FROM wanted_{self.name})"
-        )
+        gone = ((key,) for key, value, *_ in records if value is None)
+        self._database.executemany(f"DELETE FROM {self.name} WHERE key = ?", gone)
         self._put(newer)
         self.count += len(newer) - len(older)
         for record in older:
@@ -211,8 +209,12 @@ class LocalTable:
                 # It may be of a row that takes no part: rows are looked up, and those read alone.
                 self._has_unreadable = True
         self._whole = None
-        self._want(logged_values(pa.chunked_array([values])))
         number = self.columns.index(column)
+        # Where rows are held in columns no index is needed: keeping it costs as much as the row.
+        self._database.execute(
+            f"CREATE INDEX IF NOT EXISTS {self.name}_{number} ON {self.name} (c{number})"
+        )
+        self._want(logged_values(pa.chunked_array([values])))
         found = self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
         records = list(islice(found, most + 1))
         if len(records) > most:
