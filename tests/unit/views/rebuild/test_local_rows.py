@@ -1,9 +1,15 @@
 """Rows and values that a follower reads from records, and the records that it leaves to Spark."""
 
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
 import pytest
 
 from changelog.avro.bodies import BodyReader
 from changelog.avro.rows import DecodedBodies
+from changelog.contract.base.lsn import Lsn
+from changelog.contract.base.position import Position
 from changelog.contract.rows.codec import RowCodec
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import key_schema, value_schema
@@ -12,11 +18,12 @@ from replay.decode.schemas import TopicSchemas
 from tests.support.builders import INTEGER, TEXT, make_relation
 from views.project.spec import TableReference
 from views.rebuild.local.join_values import JoinValues
-from views.rebuild.local.rows import reader_of, table_of
-from views.rebuild.local.table import RowRecord, Touched
+from views.rebuild.local.rows import KEY, reader_of, table_of
+from views.rebuild.local.table import LocalTable, RowRecord, Touched, opened
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.plan.dialect import UnknownValueError
 
+AT = Position(1, Lsn(1), 0)
 DOUBLE = column_type("float8", "double precision")
 RELATION = make_relation({"Id": INTEGER, "Name": TEXT}, key=("Id",))
 SCHEMAS = TopicSchemas("things", 7, {8: value_schema(RELATION)}, 8, key=key_schema(RELATION))
@@ -94,3 +101,63 @@ def test_a_change_of_a_column_that_is_read_is_seen(before, now, is_seen):
     changes = VisibleChanges({TableReference(table, 0, 1, None): ["x"]}, {table: schemas})
     seen = changes.of({table: Touched((older,), (newer,))})[table]
     assert seen.is_any is is_seen
+
+
+BOOLEAN, DAY = column_type("bool", "boolean"), column_type("date", "date")
+AMOUNT = column_type("numeric", "numeric(9,2)")
+SOLD = make_relation({"id": INTEGER, "paid": BOOLEAN, "day": DAY, "amount": AMOUNT}, key=("id",))
+SOLD_SCHEMAS = TopicSchemas("sold", 7, {8: value_schema(SOLD)}, 8, key=key_schema(SOLD))
+
+
+def sold(offset: int, number: int, *values: str | None) -> tuple[bytes, bytes | None, int, int]:
+    codec = RowCodec(SOLD, key_schema_id=7, value_schema_id=8)
+    sent = [None if value is None else value.encode() for value in (str(number), *values)]
+    key = codec.encode_key((str(number).encode(),))
+    return key, codec.encode_value(sent) if values else None, 0, offset
+
+
+@pytest.fixture(params=["held in columns", "looked up"])
+def sales(request, monkeypatch):
+    if request.param == "looked up":
+        monkeypatch.setattr("views.rebuild.local.table.MOST_WHOLE", -1)
+    table = LocalTable(opened(":memory:"), "sales", SOLD_SCHEMAS, ["id", "paid", "day"])
+    yield table
+    table.close()
+
+
+def ids(table: LocalTable, column: str, values: pa.Array, *, most: int = 10) -> list[int]:
+    return sorted(table.having(column, values, ["id"], most=most)["id"].to_pylist())
+
+
+def test_rows_are_found_as_they_are_now(sales):
+    day = pa.array([date(2026, 1, 2)], pa.date32())
+    sales.fill([sold(n, n, "t" if n % 2 else "f", "2026-01-02", "1") for n in range(4)], AT)
+    assert ids(sales, "paid", pa.array([True])) == [1, 3]
+    assert ids(sales, "day", day) == [0, 1, 2, 3]
+    came = sold(12, 4, "t", "2026-01-02", "2")
+    sales.advance([sold(10, 1, "f", None, "1"), sold(11, 3), came], AT)
+    assert ids(sales, "paid", pa.array([True])) == [4]
+    assert ids(sales, "day", day) == [0, 2, 4]
+    sales.advance([sold(20, 4), sold(21, 1, "t", "2026-01-02", "1")], AT)
+    assert ids(sales, "paid", pa.array([True])) == [1]
+    assert ids(sales, "day", day) == [0, 1, 2]
+    assert sales.having("paid", pa.array([True]), ["amount", KEY], most=1).to_pylist() == [
+        {"amount": Decimal("1.00"), KEY: sold(0, 1)[0]}
+    ]
+    assert ids(sales, "id", pa.array([2, 2**40], pa.int64())) == [2]
+
+
+def test_a_row_without_a_place_in_its_type_fails_only_where_it_takes_part(sales):
+    sales.fill([sold(1, 1, "t", None, "1"), sold(2, 2, "f", None, "NaN")], AT)
+    sales.want(["amount"])
+    assert ids(sales, "paid", pa.array([True])) == [1]
+    with pytest.raises(UnknownValueError, match="cannot be read here"):
+        sales.having("paid", pa.array([False]), ["amount"], most=10)
+
+
+def test_more_rows_than_are_looked_up_are_refused(monkeypatch, sales):
+    sales.fill([sold(n, n, "t", None, "1") for n in range(3)], AT)
+    monkeypatch.setattr("views.rebuild.local.table.MOST_WHOLE", 2)
+    assert ids(sales, "paid", pa.array([True]), most=3) == [0, 1, 2]
+    with pytest.raises(UnknownValueError, match="more than 2 rows of it take part"):
+        ids(sales, "paid", pa.array([True]), most=2)
