@@ -28,7 +28,10 @@ _OF_VALUES = (
 _DECIMAL = r"DECIMAL\(\d+,\d+\)"
 _CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
 """Types whose keys are written into a query as constants."""
-_MOST_CONSTANTS = 20_000
+_MOST_CONSTANTS, _FEW_CONSTANTS = 20_000, 200
+_ROWS_A_CONSTANT = 100
+"""Rows of the largest table for each constant: with more constants, to plan them takes longer than
+to compute the rows of all keys."""
 
 
 def computed_float(name: str) -> str:
@@ -56,6 +59,7 @@ class Prepared:
 
     def __init__(self) -> None:
         self._translations: dict[object, Translation] = {}
+        self._types: dict[object, list[str]] = {}
         self._has_functions = False
 
     def functions(self, database: duckdb.DuckDBPyConnection) -> None:
@@ -67,10 +71,28 @@ class Prepared:
 
     def translation(self, sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
         """Return the translation of a query; raises UnverifiableError as `translate` does."""
-        named = tuple((table, tuple(columns.items())) for table, columns in tables.items())
-        if (sql, named) not in self._translations:
-            self._translations[sql, named] = translate(sql, tables)
-        return self._translations[sql, named]
+        made_of = _made_of(sql, tables)
+        if made_of not in self._translations:
+            self._translations[made_of] = translate(sql, tables)
+        return self._translations[made_of]
+
+    def types(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        sql: str,
+        tables: Mapping[TableName, Mapping[str, Type]],
+        query: str,
+    ) -> list[str]:
+        """Return DuckDB's types of the columns of a translated query."""
+        made_of = _made_of(sql, tables)
+        if made_of not in self._types:
+            described = database.execute(f"DESCRIBE {query}").fetchall()
+            self._types[made_of] = [str(kind) for _, kind, *_ in described]
+        return self._types[made_of]
+
+
+def _made_of(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> object:
+    return sql, tuple((table, tuple(columns.items())) for table, columns in tables.items())
 
 
 def evaluate(
@@ -109,8 +131,10 @@ def evaluate(
             f"the view has {', '.join(expected)}"
         )
     prepared.functions(database)
+    query = _query(translation, len(columns))
     with computing():
-        _compute(database, table, translation, columns, only)
+        computed = prepared.types(database, sql, tables, query)
+        _compute(database, table, translation, columns, computed, only=only)
     bare = {name.lower() for name in translation.bare}
     as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
     floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in expected}
@@ -140,6 +164,7 @@ class Keys:
         result.
         """
         parts, same = [], []
+        most = _most_constants(database)
         for place, (name, kind) in enumerate(columns):
             if name not in self.columns:
                 continue
@@ -148,13 +173,20 @@ class Keys:
                 continue
             keys = database.execute(
                 f"SELECT DISTINCT CAST({quoted(name)} AS VARCHAR) FROM {quoted(self.table)} "
-                f"LIMIT {_MOST_CONSTANTS + 1}"
+                f"LIMIT {most + 1}"
             ).fetchall()
-            if len(keys) <= _MOST_CONSTANTS:
+            if len(keys) <= most:
                 texts = (_constant(text, kind, computed[place]) for (text,) in keys)
                 parts.append(f"c{place} IN ({', '.join(texts) or 'NULL'})")
         parts.append(f"EXISTS (FROM {quoted(self.table)} k WHERE {' AND '.join(same)})")
         return " AND ".join(parts)
+
+
+def _most_constants(database: duckdb.DuckDBPyConnection) -> int:
+    """Return how many keys are written into a query as constants."""
+    sizes = database.execute("SELECT max(estimated_size) FROM duckdb_tables()").fetchall()
+    rows = int(sizes[0][0] or 0)
+    return min(max(rows // _ROWS_A_CONSTANT, _FEW_CONSTANTS), _MOST_CONSTANTS)
 
 
 def _constant(text: str, kind: Type, computed: str) -> str:
@@ -236,13 +268,16 @@ def _compute(
     table: str,
     translation: Translation,
     columns: Sequence[tuple[str, Type]],
+    computed: Sequence[str],
+    *,
     only: Keys | None,
 ) -> None:
-    """Create a view or a table of a query, each column cast to the type that the view has."""
+    """Create a view or a table of a query, each column cast to the type that the view has.
+
+    `computed`: DuckDB's types of the query's columns.
+    """
     places = [f"c{place}" for place in range(len(columns))]
-    query = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
-    described = database.execute(f"DESCRIBE {query}").fetchall()
-    computed = [str(kind) for _, kind, *_ in described]
+    query = _query(translation, len(columns))
     if only is not None:
         query += f" WHERE {only.condition(database, columns, computed)}"
     casts = []
@@ -259,6 +294,12 @@ def _compute(
         database.execute(
             f"CREATE {relation} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
         )
+
+
+def _query(translation: Translation, columns: int) -> str:
+    """Return a translated query whose columns are called `c0`, `c1` and so on."""
+    places = ", ".join(f"c{place}" for place in range(columns))
+    return f"SELECT * FROM ({translation.sql}) AS q({places})"
 
 
 def _check_exact(name: str, kind: Type, result_type: str) -> None:
