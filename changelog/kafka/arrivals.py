@@ -10,8 +10,10 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.kafka.clients import reading_consumer
 
-_HELD_MS = 1_000
+_HELD_MS = 5_000
 """How long a broker may hold a request: what it costs at rest is one answer in this time."""
+_CONNECTING_S = 1.0
+"""The first wait of a client is no longer: what came while it connected is not told."""
 _LOOK_S = 0.2
 """Interval at which a stop is looked for."""
 
@@ -33,6 +35,8 @@ class Arrivals:
 
         `until`: by the monotonic clock, in seconds.
         """
+        if self._consumer is None:
+            until = min(until, time.monotonic() + _CONNECTING_S)
         while not stop() and (left_s := until - time.monotonic()) > 0:
             try:
                 if self._came(min(left_s, _LOOK_S)):

@@ -21,6 +21,9 @@ def topic(make_topic):
 def test_a_wait_ends_with_a_record_and_not_without(kafka, topic, send):
     arrivals = Arrivals(kafka, topic)
     began = time.monotonic()
+    arrivals.wait(began + 10 * SOON_S, lambda: False)
+    assert time.monotonic() - began < SOON_S, "what came while it connected is not told"
+    began = time.monotonic()
     arrivals.wait(began + 1.5, lambda: False)
     assert time.monotonic() - began >= 1.5, "nothing came"
     ended = threading.Event()

@@ -66,7 +66,7 @@ _FORWARD_S = 1.0
 """Between two rounds that send the changed keys alone, at least."""
 _HERE_S = 0.2
 """And between two of those that are made without Spark."""
-_IDLE_S = 1.0
+_IDLE_S = 5.0
 """While nothing comes, the brokers are asked at least this often; else when something comes."""
 _SPARK_STAYS_S = 60.0
 """After a round of Spark's its session stays for so long, though no round needs it."""
