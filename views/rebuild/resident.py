@@ -166,7 +166,7 @@ def _nothing(view: _View) -> Delta:
 
 
 def _records(
-    related: Related, held: Mapping[TableName, LocalTable]
+    related: Related, tables: Mapping[TableName, LocalTable]
 ) -> Mapping[TableReference, pa.Table]:
     """Return the records of the rows that take part.
 
@@ -175,7 +175,7 @@ def _records(
     if sum(rows.num_rows for rows in related.rows.values()) > MOST_ROWS:
         raise UnknownValueError("too many rows take part")
     return {
-        place: held[place.table].records_of(rows[KEY].to_pylist())
+        place: tables[place.table].records_of(rows[KEY].to_pylist())
         for place, rows in related.rows.items()
     }
 
@@ -690,14 +690,14 @@ class Resident:
             return select_affected(rows, keys.column_names, logged_keys(keys))
         assert isinstance(view.lineage, KeyLineage)  # noqa: S101 - else it is compared as a whole
         origins = view.lineage.origins
-        held = self._local.held
+        tables = self._local.held
         takes_records = isinstance(view.query, BySpark)
         used = dict.fromkeys(view.lineage.names, (KEY,)) if takes_records else view.query.used
-        related = Walk(view.lineage, held, touched, used, MOST_ROWS).related()
-        keys = logged_keys(related.affected.select([each.column.lower() for each in origins]))
+        related = Walk(view.lineage, tables, touched, used, MOST_ROWS).related()
+        keys = logged_keys(related.affected.select([origin.column.lower() for origin in origins]))
         if not keys:
             return None
-        rows = view.query.rows(_records(related, held) if takes_records else related.rows)
+        rows = view.query.rows(_records(related, tables) if takes_records else related.rows)
         return select_affected(rows, [origin.view_column for origin in origins], keys)
 
     def _delta(self, view: _View, affected: Affected) -> Delta:

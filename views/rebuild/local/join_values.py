@@ -76,7 +76,7 @@ class JoinValues:
         """Return values of records as columns, named in lower case."""
         arrays = []
         for number, (kind, maker) in enumerate(zip(self._types, self._makers, strict=True)):
-            column: list[Value] = [each[number] for each in values]
+            column: list[Value] = [row[number] for row in values]
             if kind is bool:  # SQLite gives them as numbers
                 column = [None if value is None else bool(value) for value in column]
             arrays.append(maker(column))

@@ -161,5 +161,5 @@ class Walk:
     def _having(self, place: TableReference, column: str, values: pa.Array) -> pa.Table:
         """Return the rows of a place with one of some values."""
         local = self._tables[place.table]
-        wanted = dict.fromkeys((*self._used[place], *map(str.lower, local.columns)))
-        return local.having(column, values, list(wanted), most=self._most)
+        columns = dict.fromkeys((*self._used[place], *map(str.lower, local.columns)))
+        return local.having(column, values, list(columns), most=self._most)

@@ -128,8 +128,8 @@ class WholeRows:
         if len(self._gone) > _MOST_GONE:
             self.rows()
         rows = self._rows.select(list(dict.fromkeys((*columns, AT))))
-        found = rows.filter(is_one_of(self._rows[column], values))
-        return (self._without_gone(found) if self._gone else found).select(columns)
+        rows = rows.filter(is_one_of(self._rows[column], values))
+        return (self._without_gone(rows) if self._gone else rows).select(columns)
 
     def _take_new(self) -> None:
         if not self._new:

@@ -215,8 +215,8 @@ class LocalTable:
             f"CREATE INDEX IF NOT EXISTS {self.name}_{number} ON {self.name} (c{number})"
         )
         self._want(logged_values(pa.chunked_array([values])))
-        found = self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
-        records = list(islice(found, most + 1))
+        rows = self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
+        records = list(islice(rows, most + 1))
         if len(records) > most:
             raise UnknownValueError(f"more than {most:,} rows of it take part")
         return self.columns_of(records, columns)

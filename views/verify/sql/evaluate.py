@@ -183,7 +183,7 @@ class Keys:
 
 
 def _most_constants(database: duckdb.DuckDBPyConnection) -> int:
-    """Return how many keys are written into a query as constants."""
+    """Return the number of keys that are written into a query as constants, at most."""
     sizes = database.execute("SELECT max(estimated_size) FROM duckdb_tables()").fetchall()
     rows = int(sizes[0][0] or 0)
     return min(max(rows // _ROWS_A_CONSTANT, _FEW_CONSTANTS), _MOST_CONSTANTS)
