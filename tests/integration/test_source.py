@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import psycopg2
 import pytest
 from psycopg2 import sql
 from psycopg2.extensions import make_dsn, parse_dsn, quote_ident
@@ -33,6 +35,7 @@ from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import connect, connect_replication
 from changelog.source.connect.retention import SlotStatus
 from changelog.source.connect.system import check_ready, current_lsn, identify
+from changelog.source.snapshot import toast
 from changelog.source.snapshot.snapshot import (
     SnapshotHolder,
     TablesBusyError,
@@ -303,6 +306,70 @@ def test_a_fetched_row_that_nobody_has_written_since_is_as_its_transaction_left_
     assert values == (b"y",)
     assert after > before
     assert fetched(other) == ((b"y",), AS_WRITTEN)
+
+
+@pytest.fixture
+def moved(pg, server):
+    """Return a transaction under way that moves row 1 to the key of row 7, and its number."""
+    run(
+        pg,
+        "CREATE TABLE t (id int PRIMARY KEY, big text)",
+        "INSERT INTO t VALUES (1, 'one'), (7, 'seven')",
+    )
+    with closing(psycopg2.connect(server.dsn)) as writer, writer.cursor() as cursor:
+        cursor.execute("DELETE FROM t WHERE id = 7")
+        cursor.execute("UPDATE t SET id = 7 WHERE id = 1")
+        cursor.execute("SELECT txid_current()")
+        ((xid,),) = cursor.fetchall()
+        yield writer, int(xid) % (1 << 32)
+
+
+def test_a_fetch_waits_until_others_see_the_transaction(pg, moved):
+    """PostgreSQL streams a commit before others see it."""
+    writer, xid = moved
+    (relation,) = relations(pg)
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(fetch_columns, pg, relation, (b"7",), ["big"], xid)
+        assert wait([fetched], timeout=0.3).not_done
+        writer.commit()
+        assert fetched.result(30) == ((b"one",), AS_WRITTEN)
+
+
+def test_twin_a_fetch_that_does_not_wait_takes_the_row_of_before(pg, moved, monkeypatch):
+    _, xid = moved
+    (relation,) = relations(pg)
+    monkeypatch.setattr(toast, "_await_seen", lambda *_: None)
+    values, _ = fetch_columns(pg, relation, (b"7",), ["big"], xid)
+    assert values == (b"seven",)
+
+
+def test_a_transaction_that_stays_unseen_is_an_error(pg, moved, monkeypatch):
+    _, xid = moved
+    (relation,) = relations(pg)
+    monkeypatch.setattr(toast, "_SEEN_S", 0.2)
+    with pytest.raises(UnavailableSourceError, match="does not show what it has written"):
+        fetch_columns(pg, relation, (b"8",), ["big"], xid)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "xid", "is_seen"),
+    [
+        ("10:20:10,14", 9, True),
+        ("10:20:10,14", 10, False),
+        ("10:20:10,14", 13, True),
+        ("10:20:10,14", 20, False),
+        ("10:20:10,14", 25, False),
+        ("10:10:", 9, True),
+        ("4294967290:4294967300:4294967290,4294967298", 2, False),  # begun again
+        ("4294967290:4294967300:4294967290,4294967298", 3, True),
+        ("4294967290:4294967300:4294967290,4294967298", 4294967289, True),
+        ("4294967290:4294967300:4294967290,4294967298", 4294967290, False),
+    ],
+)
+def test_whether_a_transaction_is_seen_follows_from_a_snapshot(monkeypatch, snapshot, xid, is_seen):
+    monkeypatch.setattr(toast, "row_of", lambda *_: (snapshot,))
+    nobody: Any = None
+    assert toast._is_seen(nobody, xid) is is_seen
 
 
 def test_partitions_come_as_their_root_and_only_their_keys_are_relied_on(pg, capture):

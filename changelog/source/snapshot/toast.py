@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import psycopg2
 from psycopg2 import errorcodes, sql
 
-from changelog.contract.base.errors import UncapturableTableError
+from changelog.contract.base.errors import UnavailableSourceError, UncapturableTableError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.rows.relation import Field, KeyRow, Relation
 from changelog.native.libpq import copy_lines
 from changelog.postgres.connection import Connection
-from changelog.source.connect.connect import source_errors
+from changelog.source.connect.connect import row_of, source_errors
 from changelog.source.connect.system import current_lsn
 from changelog.source.snapshot.snapshot import parse_row
 
@@ -25,6 +26,11 @@ _CHANGED_CODES = {
 }
 
 
+_SEEN_S = 20.0
+"""How long a transaction is waited for: a server gives up a stream that is not read in a minute."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.1
+_NUMBERS = 1 << 32
+"""Numbers of transactions in the stream, which begin again; a snapshot counts on."""
 AS_WRITTEN = Lsn(0)
 """Where the stream has to be for values that are those of the change itself: anywhere."""
 
@@ -41,9 +47,57 @@ def fetch_columns(
 
     A savepoint has a number of its own, which the stream does not tell: its rows count as newer.
 
+    PostgreSQL streams a transaction before others see it: a moment before, or, with a synchronous
+    standby, as long as that takes to answer. Until then a row may not be there yet, or be the one
+    that the transaction has replaced, so a read that is not of the transaction itself is made
+    again once it is seen.
+
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
+
+    Raises UnavailableSourceError: PostgreSQL does not answer, or others do not see the transaction.
     """
+    own = b"%d" % xid
+    row = _fetched(connection, relation, key, columns)
+    if xid and (row is None or row[0] != own):
+        _await_seen(connection, xid)
+        row = _fetched(connection, relation, key, columns)
+    if row is None:
+        return None, current_lsn(connection)
+    writer, *fields = row
+    return tuple(fields), AS_WRITTEN if writer == own else current_lsn(connection)
+
+
+def _await_seen(connection: Connection, xid: int) -> None:
+    """Wait until a transaction that has been streamed is seen by others."""
+    until, pause_s = time.monotonic() + _SEEN_S, _FIRST_PAUSE_S
+    while not _is_seen(connection, xid):
+        if time.monotonic() > until:
+            raise UnavailableSourceError(
+                f"transaction {xid} has been committed and streamed, but PostgreSQL does not show "
+                "what it has written yet, of which a value has to be fetched",
+                hint="if synchronous_standby_names is set, these standbys have to answer; capture "
+                "cannot be one of them",
+            )
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _is_seen(connection: Connection, xid: int) -> bool:
+    """Tell whether a transaction has ended for whoever looks now; `xid` has 32 bits."""
+    query = "SELECT txid_current_snapshot()::text"
+    (snapshot,) = row_of(connection, "cannot ask which transactions have ended", query)
+    first, end, running = snapshot.split(":")
+    ahead = (xid - int(end)) % _NUMBERS
+    number = int(end) + (ahead if ahead < _NUMBERS // 2 else ahead - _NUMBERS)
+    is_running = str(number) in running.split(",")
+    return number < int(first) or (number < int(end) and not is_running)
+
+
+def _fetched(
+    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str]
+) -> tuple[Field, ...] | None:
+    """Return the transaction that wrote a row, and some columns of it; None if there is none."""
     rows: list[bytes] = []
     failure = f"table {relation.name.said}: a value that the stream left out cannot be fetched"
     with source_errors(connection, failure):
@@ -57,10 +111,7 @@ def fetch_columns(
             raise UncapturableTableError(
                 f"{failure}: {error}", hint="the table was altered after the row was written"
             ) from error
-    if not rows:
-        return None, current_lsn(connection)
-    writer, *fields = parse_row(rows[0])
-    return tuple(fields), AS_WRITTEN if writer == b"%d" % xid else current_lsn(connection)
+    return tuple(parse_row(rows[0])) if rows else None
 
 
 def _copy(
