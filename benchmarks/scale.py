@@ -98,7 +98,7 @@ class Watched:
         time.sleep(_LOOK_S)
 
     def told(self) -> dict[str, float]:
-        """Return what the step took so far."""
+        """Return seconds, CPU seconds and peak memory of the step so far."""
         return {
             "s": round(time.monotonic() - self.began, 2),
             "cpu_s": round(self.cpu_s, 2),
@@ -181,7 +181,7 @@ def _disk_mb(*folders: Path) -> int:
 
 
 def _kept(project: Path) -> dict[str, int]:
-    """Return what lies on disk, in MB."""
+    """Return the size of each kept folder on disk, in MB."""
     warehouse = project / "warehouse"
     return {
         "checkpoints_mb": _disk_mb(warehouse / "_checkpoints"),

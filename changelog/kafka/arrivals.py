@@ -13,7 +13,7 @@ from changelog.kafka.clients import reading_consumer
 _HELD_MS = 5_000
 """How long a broker may hold a request: what it costs at rest is one answer in this time."""
 _CONNECTING_S = 1.0
-"""The first wait of a client is no longer: what came while it connected is not told."""
+"""The first wait of a client is at most this long: it misses what came while it connected."""
 _LOOK_S = 0.2
 """Interval at which a stop is looked for."""
 

@@ -324,8 +324,8 @@ def moved(pg, server):
         yield writer, int(xid) % (1 << 32)
 
 
-def test_a_fetch_waits_until_others_see_the_transaction(pg, moved):
-    """PostgreSQL streams a commit before others see it."""
+def test_a_fetch_waits_until_the_transaction_is_visible(pg, moved):
+    """PostgreSQL streams a commit before it is visible to others."""
     writer, xid = moved
     (relation,) = relations(pg)
     with ThreadPoolExecutor(1) as pool:
@@ -338,21 +338,22 @@ def test_a_fetch_waits_until_others_see_the_transaction(pg, moved):
 def test_twin_a_fetch_that_does_not_wait_takes_the_row_of_before(pg, moved, monkeypatch):
     _, xid = moved
     (relation,) = relations(pg)
-    monkeypatch.setattr(toast, "_await_seen", lambda *_: None)
+    monkeypatch.setattr(toast, "_await_visible", lambda *_: None)
     values, _ = fetch_columns(pg, relation, (b"7",), ["big"], xid)
     assert values == (b"seven",)
 
 
-def test_a_transaction_that_stays_unseen_is_an_error(pg, moved, monkeypatch):
+def test_a_transaction_that_stays_invisible_is_an_error(pg, moved, monkeypatch):
     _, xid = moved
     (relation,) = relations(pg)
-    monkeypatch.setattr(toast, "_SEEN_S", 0.2)
-    with pytest.raises(UnavailableSourceError, match="does not show what it has written"):
+    monkeypatch.setattr(toast, "_VISIBLE_S", 0.2)
+    text = "is committed and streamed, but not visible yet"
+    with pytest.raises(UnavailableSourceError, match=text):
         fetch_columns(pg, relation, (b"8",), ["big"], xid)
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "xid", "is_seen"),
+    ("snapshot", "xid", "is_visible"),
     [
         ("10:20:10,14", 9, True),
         ("10:20:10,14", 10, False),
@@ -366,10 +367,10 @@ def test_a_transaction_that_stays_unseen_is_an_error(pg, moved, monkeypatch):
         ("4294967290:4294967300:4294967290,4294967298", 4294967290, False),
     ],
 )
-def test_whether_a_transaction_is_seen_follows_from_a_snapshot(monkeypatch, snapshot, xid, is_seen):
+def test_a_snapshot_says_whether_a_transaction_is_visible(monkeypatch, snapshot, xid, is_visible):
     monkeypatch.setattr(toast, "row_of", lambda *_: (snapshot,))
     nobody: Any = None
-    assert toast._is_seen(nobody, xid) is is_seen
+    assert toast._is_visible(nobody, xid) is is_visible
 
 
 def test_partitions_come_as_their_root_and_only_their_keys_are_relied_on(pg, capture):

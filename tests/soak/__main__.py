@@ -207,7 +207,7 @@ class Storm:
         return told
 
     def _never_happened(self, writers, least=LEAST):
-        """Return what the storm has planned and not done: then it has proved less than it says.
+        """Return the planned events that never happened; with any, the storm counts as failed.
 
         `least`: states of each followed view that are compared.
         """

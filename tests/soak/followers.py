@@ -19,11 +19,10 @@ from tests.soak.child import Child
 from tests.soak.expected import states, ticks_before
 from tests.soak.mart import MartJudge
 from tests.soak.part import Part
-from tests.soak.served import differing, plain, shown
+from tests.soak.served import differing, lsn_on_record, plain, shown
 from tests.soak.shown_table import shown_by
 from tests.soak.source import LANES, connect, notes_of
 from tests.support.wait import wait_until
-from views.generations.history import GenerationHistory
 
 DATABASE = "followed"
 END_S = 180.0
@@ -294,7 +293,7 @@ class FollowedJudge:
         if shows is None:
             return
         generation, place, rows = shows
-        lsn = place or self._built_at(view, generation)
+        lsn = place or lsn_on_record(self._warehouse, view, generation)
         if lsn is None or (view, generation, lsn) in self._seen:
             return
         with closing(connect(self._source)) as source, source.cursor() as cursor:
@@ -304,11 +303,6 @@ class FollowedJudge:
         self._rows += len(rows)
         if wrong:
             self._wrong.append(f"{view} at {lsn}: {wrong}")
-
-    def _built_at(self, view, generation):
-        """Return the LSN of a generation that has not gone forward; None before it is on record."""
-        history = GenerationHistory(str(self._warehouse)).rows([view])
-        return next((row.lsn for row in history if row.generation == generation and row.lsn), None)
 
     def _differences(self, cursor, view, lsn, rows):
         """Return the differences from the nearest state of the source; empty if they equal one.

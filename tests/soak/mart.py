@@ -15,10 +15,10 @@ from benchmarks import mart
 from benchmarks.shown import Served, answer, differing, in_order, lacking
 from changelog.runtime.tls_trust import authorities
 from tests.soak.expected import ticks_before
+from tests.soak.served import lsn_on_record
 from tests.soak.shown_table import shown_by
 from tests.soak.source import CLOCKS_AT_FIRST, CLOSING, MART_LANE, TRIGGERS, connect
 from tests.soak.writers import Changes
-from views.generations.history import GenerationHistory
 
 ORDERS = 300
 MOST_AHEAD = 3
@@ -127,7 +127,7 @@ class MartJudge:
         if shows is None:
             return
         generation, place, rows = shows
-        lsn = place or self._built_at(view, generation)
+        lsn = place or lsn_on_record(self._warehouse, view, generation)
         if lsn is None or (view, generation, lsn) in self._seen:
             return
         if wrong := self._differences(view, lsn, rows):
@@ -158,10 +158,6 @@ class MartJudge:
         if len(told) == MOST_AHEAD:
             self.wrong.append(f"{view}: {told}")
             del self._ahead[view]
-
-    def _built_at(self, view, generation):
-        history = GenerationHistory(str(self._warehouse)).rows([view])
-        return next((row.lsn for row in history if row.generation == generation and row.lsn), None)
 
     def _shows(self, view):
         """Return generation, LSN if it has gone forward, and rows of a view; None before."""

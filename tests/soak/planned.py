@@ -1,4 +1,4 @@
-"""What a storm has planned, so that one in which it never happened is no proof of anything."""
+"""Finds planned events that never happened in a storm: without them it proves nothing."""
 
 LONG_MINUTES = 8.0
 """A storm of so many minutes comes to every kind of fault once: each is drawn once at first."""

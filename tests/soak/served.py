@@ -93,6 +93,12 @@ class Judge:
         return f"lane {lane}, clock {tick}: {shown(wrong[tick])}" if wrong[tick] else ""
 
 
+def lsn_on_record(warehouse, view, generation):
+    """Return the LSN of a generation in the history; None before it is on record."""
+    history = GenerationHistory(str(warehouse)).rows([view])
+    return next((row.lsn for row in history if row.generation == generation and row.lsn), None)
+
+
 def _lanes(view):
     if view in MART_TABLES:
         return [MART_LANE]

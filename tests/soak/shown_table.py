@@ -1,4 +1,4 @@
-"""What readers of a view in a table of PostgreSQL see."""
+"""Reads a view's table in PostgreSQL as its readers see it."""
 
 
 def shown_by(served, view):

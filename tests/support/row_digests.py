@@ -69,7 +69,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def program() -> dict[str, Any]:
-    """Return what the page's program defines."""
+    """Run the program in docs/certificate.md; return its definitions."""
     listing = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert listing is not None
     names: dict[str, Any] = {}

@@ -54,7 +54,7 @@ def served_ranges(
 
 
 def signer_of(settings: RebuildSettings) -> Signer | None:
-    """Return the holder of the project's key, or None if it has none.
+    """Return the signer with the project's key, or None if the project has none.
 
     Raises ConfigurationError: the key cannot be used.
     """

@@ -26,11 +26,11 @@ _CHANGED_CODES = {
 }
 
 
-_SEEN_S = 20.0
+_VISIBLE_S = 20.0
 """How long a transaction is waited for: a server gives up a stream that is not read in a minute."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.1
 _NUMBERS = 1 << 32
-"""Numbers of transactions in the stream, which begin again; a snapshot counts on."""
+"""Transaction ids in the stream have 32 bits and wrap around; those of a snapshot have 64."""
 AS_WRITTEN = Lsn(0)
 """Where the stream has to be for values that are those of the change itself: anywhere."""
 
@@ -47,20 +47,20 @@ def fetch_columns(
 
     A savepoint has a number of its own, which the stream does not tell: its rows count as newer.
 
-    PostgreSQL streams a transaction before others see it: a moment before, or, with a synchronous
-    standby, as long as that takes to answer. Until then a row may not be there yet, or be the one
-    that the transaction has replaced, so a read that is not of the transaction itself is made
-    again once it is seen.
+    PostgreSQL streams a commit before it is visible to other sessions: a moment before, or, with a
+    synchronous standby, as long as that takes to answer. Until then the row may be missing, or be
+    the one that the transaction replaced. So a row that another transaction wrote is read again
+    once this one is visible.
 
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
 
-    Raises UnavailableSourceError: PostgreSQL does not answer, or others do not see the transaction.
+    Raises UnavailableSourceError: PostgreSQL does not answer, or the transaction stays invisible.
     """
     own = b"%d" % xid
     row = _fetched(connection, relation, key, columns)
     if xid and (row is None or row[0] != own):
-        _await_seen(connection, xid)
+        _await_visible(connection, xid)
         row = _fetched(connection, relation, key, columns)
     if row is None:
         return None, current_lsn(connection)
@@ -68,14 +68,14 @@ def fetch_columns(
     return tuple(fields), AS_WRITTEN if writer == own else current_lsn(connection)
 
 
-def _await_seen(connection: Connection, xid: int) -> None:
-    """Wait until a transaction that has been streamed is seen by others."""
-    until, pause_s = time.monotonic() + _SEEN_S, _FIRST_PAUSE_S
-    while not _is_seen(connection, xid):
+def _await_visible(connection: Connection, xid: int) -> None:
+    """Wait until a streamed transaction is visible to new snapshots."""
+    until, pause_s = time.monotonic() + _VISIBLE_S, _FIRST_PAUSE_S
+    while not _is_visible(connection, xid):
         if time.monotonic() > until:
             raise UnavailableSourceError(
-                f"transaction {xid} has been committed and streamed, but PostgreSQL does not show "
-                "what it has written yet, of which a value has to be fetched",
+                f"transaction {xid} is committed and streamed, but not visible yet, and a value "
+                "that it wrote has to be fetched",
                 hint="if synchronous_standby_names is set, these standbys have to answer; capture "
                 "cannot be one of them",
             )
@@ -83,8 +83,8 @@ def _await_seen(connection: Connection, xid: int) -> None:
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _is_seen(connection: Connection, xid: int) -> bool:
-    """Tell whether a transaction has ended for whoever looks now; `xid` has 32 bits."""
+def _is_visible(connection: Connection, xid: int) -> bool:
+    """Tell whether a new snapshot sees a transaction as ended; `xid` has 32 bits."""
     query = "SELECT txid_current_snapshot()::text"
     (snapshot,) = row_of(connection, "cannot ask which transactions have ended", query)
     first, end, running = snapshot.split(":")
@@ -97,7 +97,7 @@ def _is_seen(connection: Connection, xid: int) -> bool:
 def _fetched(
     connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str]
 ) -> tuple[Field, ...] | None:
-    """Return the transaction that wrote a row, and some columns of it; None if there is none."""
+    """Return the id of the transaction that wrote a row, and some columns, or None for no row."""
     rows: list[bytes] = []
     failure = f"table {relation.name.said}: a value that the stream left out cannot be fetched"
     with source_errors(connection, failure):

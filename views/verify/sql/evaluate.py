@@ -71,10 +71,10 @@ class Prepared:
 
     def translation(self, sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> Translation:
         """Return the translation of a query; raises UnverifiableError as `translate` does."""
-        made_of = _made_of(sql, tables)
-        if made_of not in self._translations:
-            self._translations[made_of] = translate(sql, tables)
-        return self._translations[made_of]
+        cache_key = _cache_key(sql, tables)
+        if cache_key not in self._translations:
+            self._translations[cache_key] = translate(sql, tables)
+        return self._translations[cache_key]
 
     def types(
         self,
@@ -84,14 +84,14 @@ class Prepared:
         query: str,
     ) -> list[str]:
         """Return DuckDB's types of the columns of a translated query."""
-        made_of = _made_of(sql, tables)
-        if made_of not in self._types:
+        cache_key = _cache_key(sql, tables)
+        if cache_key not in self._types:
             described = database.execute(f"DESCRIBE {query}").fetchall()
-            self._types[made_of] = [str(kind) for _, kind, *_ in described]
-        return self._types[made_of]
+            self._types[cache_key] = [str(kind) for _, kind, *_ in described]
+        return self._types[cache_key]
 
 
-def _made_of(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> object:
+def _cache_key(sql: str, tables: Mapping[TableName, Mapping[str, Type]]) -> object:
     return sql, tuple((table, tuple(columns.items())) for table, columns in tables.items())
 
 

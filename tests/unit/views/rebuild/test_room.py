@@ -1,4 +1,4 @@
-"""What a follower holds is bounded by rows and by room on disk, before any of it is written."""
+"""A follower checks rows and free disk space before it fills a table."""
 
 from __future__ import annotations
 
