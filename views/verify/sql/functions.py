@@ -465,6 +465,7 @@ says so of each that it finds in a view (letters, bits, and what hangs on a valu
 | `sm + sm`, `r * r` beyond a smallint, a real | an int; Infinity | an error |
 | `cast(iv AS string)` of an interval | `P1DT2H` | by IntervalStyle: `1 day 02:00:00` |
 | `get_json_object(j, '$[0]')` of JSON that is no list | null | of a text in jsonb: itself |
+| `get_json_object(j, '$[0]')` of a list that begins with a null | the text `null` | null |
 | `d * 1e308`, beyond a double's range | Infinity | an error |
 | `year(dt)` of 44 BC | -43: there is a year 0 | -44 |
 | `cast(dt AS string)` of 44 BC, of the year 12024 | `-0043-03-15`, `+12024-01-01` \

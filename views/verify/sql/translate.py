@@ -136,8 +136,9 @@ MACROS = (
     THEN error('{OWN}' || whole || ': a name that stands twice in an object in JSON')
     ELSE j END ELSE j END""",
     # Spark formats other numbers and nested values by rules of its own.
-    f"""CREATE OR REPLACE MACRO json_scalar(j, p, whole) AS CASE WHEN json_valid(j) THEN
+    f"""CREATE OR REPLACE MACRO json_scalar(j, p, of_null, whole) AS CASE WHEN json_valid(j) THEN
     CASE json_type(j, p)
+    WHEN 'NULL' THEN of_null
     WHEN 'DOUBLE' THEN error('{OWN}' || whole || ' is a number with a fraction in JSON')
     WHEN 'OBJECT' THEN error('{OWN}' || whole || ' is an object in JSON')
     WHEN 'ARRAY' THEN error('{OWN}' || whole || ' is a list in JSON')
@@ -775,13 +776,17 @@ def _by_lists(node: exp.Reverse | exp.ArrayContains) -> exp.Expr:
     )
 
 
-def _of_json(node: exp.JSONExtract | exp.JSONExtractScalar) -> exp.Expr:
+def _of_json(
+    node: exp.JSONExtract | exp.JSONExtractScalar, *, has_null_text: bool = True
+) -> exp.Expr:
     path, document = path_of(node), node.this.sql("duckdb")
     whole = _whole(node).sql("duckdb")
     for step in re.finditer(r'\."', path):
         within = literal(path[: step.start()])
         document = f"json_once({document}, {within}, {whole})"
-    return as_duckdb(f"json_scalar({document}, {literal(path)}, {whole})")
+    # Of a null among a list's elements, Spark's get_json_object has the text null.
+    of_null = "'null'" if has_null_text and path.endswith("]") else "NULL"
+    return as_duckdb(f"json_scalar({document}, {literal(path)}, {of_null}, {whole})")
 
 
 def _is_text_cast(node: exp.Expr) -> bool:
@@ -1081,7 +1086,7 @@ def _called(  # noqa: PLR0911 - one for each function
         case "json_element":
             extraction = as_extraction(node)
             extraction.meta[TEXT] = node.sql("spark")
-            return _of_json(extraction)
+            return _of_json(extraction, has_null_text=False)
         case "has_all":
             one, two = parts
             whole = f"len({two}) = list_aggregate({two}, 'count')"  # no null is in a list
