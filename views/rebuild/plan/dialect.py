@@ -339,10 +339,12 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return None
 
 
-def _is_day(node: exp.Cast) -> bool:
-    """Tell whether a cast is a constant date, as `DATE '2024-02-29'` is."""
+def _is_day(node: exp.Expr) -> bool:
+    """Tell whether an expression is a constant date, as `DATE '2024-02-29'` is."""
     text = node.this
-    if node.to.this != exp.DataType.Type.DATE or not isinstance(text, exp.Literal):
+    if not isinstance(node, exp.Cast) or node.to.this != exp.DataType.Type.DATE:
+        return False
+    if not isinstance(text, exp.Literal):
         return False
     try:
         return date.fromisoformat(text.name).isoformat() == text.name

@@ -29,7 +29,12 @@ SCHEMAS = {
         tuple(LoggedColumn(name, name, kind, nullable=True) for name, kind in columns.items()),
     )
     for table, columns in {
-        THINGS: {"id": INTEGER, "name": TEXT, "amount": decimal_type(9, 2)},
+        THINGS: {
+            "id": INTEGER,
+            "name": TEXT,
+            "amount": decimal_type(9, 2),
+            "moment": TIMESTAMP,
+        },
         PARTS: {"id": INTEGER, "thing_id": INTEGER},
     }.items()
 }
@@ -57,6 +62,12 @@ def test_a_view_over_one_table_is_proved_and_refreshed_by_its_rows() -> None:
     [
         ("SELECT id, amount FROM things", "search", "keys", "of changed keys, without Spark"),
         ("SELECT id, upper(name) AS n FROM things", "search", "keys", "by Spark: UPPER"),
+        (
+            "SELECT id FROM things WHERE moment > cast('2024-01-01 10:00:00' AS timestamp_ntz)",
+            "search",
+            "keys",
+            "by Spark: CAST('2024-01-01 10:00:00' AS TIMESTAMP_NTZ)",
+        ),
         (
             "SELECT n AS id, count(*) AS c FROM (SELECT count(id) AS n FROM things) t GROUP BY n",
             "cache",
