@@ -613,7 +613,8 @@ class Expressions:
         if kind is None:
             names = sorted({str(value.kind) for value in values if value.kind.name != "unknown"})
             why = f"{' and '.join(names)} are not converted to one type here"
-            raise refusal(node, why, f"cast one of them: …::{names[0]}")
+            kind_to_write = "text" if "text" in names else names[0]
+            raise refusal(node, why, f"cast one of them: …::{kind_to_write}")
         return kind, [implicit_cast(node, value, kind) for value in values]
 
     # Casts, dates and times

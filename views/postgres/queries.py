@@ -213,7 +213,8 @@ class QueryTranslator:
         for one, other in zip(first.kinds, second.kinds, strict=True):
             kind = common([one, other])
             if kind is None:
-                raise refusal(node, f"{one} and {other} are not converted to one type", "cast one")
+                hint = "cast one" + (": …::text" if "text" in (one.name, other.name) else "")
+                raise refusal(node, f"{one} and {other} are not converted to one type", hint)
             kinds.append(kind)
         word = _SETS[type(node)] + ("" if node.args.get("distinct") else " ALL")
         built = Combined(
