@@ -12,6 +12,7 @@ from views.rebuild import resident
 from views.rebuild.local import kept, room
 from views.rebuild.local.kept import LocalTables
 from views.rebuild.local.logs import HeldLogs
+from views.rebuild.local.sent import SentDigests
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.rebuild import RebuildRun
 
@@ -233,6 +234,6 @@ def test_only_rows_that_differ_are_written(shop):
 
 def test_twin_unchanged_rows_are_written_where_nobody_looks(shop, monkeypatch):
     monkeypatch.setattr(VisibleChanges, "of", lambda _, touched: touched)
-    monkeypatch.setattr(LocalTables, "unsent", lambda _self, _view, digests: set(digests))
+    monkeypatch.setattr(SentDigests, "unsent", lambda _self, _view, digests: set(digests))
     with shop.followed() as follower:
         assert changed_keys(shop, follower, SAME)["totals"]

@@ -69,6 +69,7 @@ from views.rebuild.local.newest import Newest
 from views.rebuild.local.related import Related, Walk, check_classes, columns_of
 from views.rebuild.local.room import TooLargeError, require_few
 from views.rebuild.local.rows import KEY
+from views.rebuild.local.sent import SentDigests
 from views.rebuild.local.table import LocalTable, Touched
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.one_view.certify import request_of
@@ -196,6 +197,7 @@ class Resident:
         self._views: list[_View] = []
         self._held: HeldLogs | None = None
         self._proofs: ResidentStates | None = None
+        self._sent = SentDigests()
         self._sending = Sending(confirm)
         self._whole: dict[str, str] = {}
         self._too_large: set[str] = set()
@@ -251,6 +253,7 @@ class Resident:
         self._held, self._proofs = None, None
         self._views = []
         self._lacks_from, self._has_proofs_to_begin = {}, False
+        self._sent.forget()
         self._local.close()
         self._entered.close()
 
@@ -497,7 +500,6 @@ class Resident:
         for name, of_view in of_sinks.items():
             if lacked := [position for position in of_view.values() if position is not None]:
                 self._lacks_from[name] = min(lacked)
-                self._local.forget_sent(name, since=min(lacked))
         topics = {table: plan.cut.topics[table] for table in columns}
         schemas = {table: plan.schemas[table] for table in columns}
         stand = stand_of(newest.stand, topics, schemas, plan.cut.settings)
@@ -613,12 +615,11 @@ class Resident:
                 with stages.stage("prove", "what came since, read once more"):
                     proving.result()
                     self._compare(step)
-            self._verify(newest.record.frontier, stages)
+            self._prove_and_send(newest.record.frontier, step.logs.position, stages)
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error
         self._held = step.logs
         self._made += 1
-        self._leave_out_sent()
         self._apply(stages)
         self._lacks_from = {}
         self._note_kept()
@@ -711,37 +712,41 @@ class Resident:
         change = view.spark.change(affected.rows, affected.keys, view.schema)
         return delta_from_spark(change, view.schema, view.spec.key, view.sinks)
 
-    def _verify(self, frontier: Frontier, stages: Stages) -> None:
-        """Verify the rows that are about to be sent."""
-        if self._proofs is None:
-            return
-        for view in self._views:
-            if view.delta is None or not view.is_changed:
-                continue
-            text = f"{view.spec.name}: verify {view.delta.table.num_rows:,} keys"
-            with stages.stage("verify", text, view.spec.name):
-                request = request_of(
-                    self._settings, frontier, view.spec, view.columns,
-                    view.delta.proof_request(), {},
-                )  # fmt: skip
-                report = view.reports[CHANGES] = verify_view(request, self._proofs)
-            if report.verified is not True:
-                log.warning("%s", report.render())
-                self._local.discard()
-                self._whole[view.spec.name] = "rows that were computed here are refuted"
-                raise NotHereError(f'rows of view "{view.spec.name}" are refuted')
+    def _prove_and_send(self, frontier: Frontier, position: Position, stages: Stages) -> None:
+        """Prove each view's rows; what is proved is on its way while the next view is."""
+        views = {view.spec.name: view for view in self._views}
+        for name in self._sending.longest_first(views):
+            self._verify(views[name], frontier, stages)
+            self._leave_out_sent(views[name])
+            if not self._settings.together:
+                self._sending.send(name, views[name].delta, position)
 
-    def _leave_out_sent(self) -> None:
+    def _verify(self, view: _View, frontier: Frontier, stages: Stages) -> None:
+        """Verify the rows that are about to be sent."""
+        if self._proofs is None or view.delta is None or not view.is_changed:
+            return
+        text = f"{view.spec.name}: verify {view.delta.table.num_rows:,} keys"
+        with stages.stage("verify", text, view.spec.name):
+            request = request_of(
+                self._settings, frontier, view.spec, view.columns, view.delta.proof_request(), {}
+            )
+            report = view.reports[CHANGES] = verify_view(request, self._proofs)
+        if report.verified is not True:
+            log.warning("%s", report.render())
+            self._local.discard()
+            self._whole[view.spec.name] = "rows that were computed here are refuted"
+            raise NotHereError(f'rows of view "{view.spec.name}" are refuted')
+
+    def _leave_out_sent(self, view: _View) -> None:
         """Leave out the proved rows that the sinks were sent before, and have."""
-        for view in self._views:
-            if view.delta is None or not view.is_changed:
-                continue
-            try:
-                digests = view.delta.digests()
-            except (ValueError, OverflowError):
-                self._local.forget_sent(view.spec.name)
-                continue
-            view.delta = view.delta.only(self._local.unsent(view.spec.name, digests))
+        if view.delta is None or not view.is_changed:
+            return
+        try:
+            digests = view.delta.digests()
+        except (ValueError, OverflowError):
+            self._sent.forget(view.spec.name)
+            return
+        view.delta = view.delta.only(self._sent.unsent(view.spec.name, digests))
 
     def _require_here(self) -> None:
         """Raise where a sink has to be brought forward otherwise."""
@@ -749,15 +754,14 @@ class Resident:
             raise NotHereError(why)
 
     def _apply(self, stages: Stages) -> None:
-        """Write the proved rows to the sinks; a refusal is a failure of its view."""
+        """Have the proved rows written to the sinks; a refusal is a failure of its view."""
         assert self._held is not None  # noqa: S101 - it was just brought forward
         position = self._held.position
         with stages.stage("apply", "changed keys to every sink"):
             if self._settings.together:
                 self._apply_together(position)
             else:
-                deltas = {v.spec.name: v.delta for v in self._views if v.delta is not None}
-                self._sending.send(deltas, position, is_pressed=self._is_pressed)
+                self._sending.wait(is_pressed=self._is_pressed)
                 self._require_here()
                 for view in self._views:
                     self._note(view, self._sending.failed(view.spec.name))

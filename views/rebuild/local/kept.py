@@ -248,10 +248,6 @@ class LocalTables:
         _remove(self._path)
         self._database = opened(self._path)
         self._number = 0
-        self._database.execute(
-            "CREATE TABLE sent (id INTEGER PRIMARY KEY, view TEXT, digest BLOB, number INT)"
-        )
-        self._make_asked()
         return self._lock is not None
 
     def discard(self) -> None:
@@ -467,7 +463,6 @@ class LocalTables:
                     raise UnfitError(f"the rows of {table} are not those that were written")
                 self._tables[table] = local
             self._check_journal()
-            self._make_asked()
         self._number, self._touched = newest.number, touched
         self._is_kept = True
         return newest
@@ -491,41 +486,6 @@ class LocalTables:
         if {number: count for number, count in rounds[1:] if count} != counts:
             raise UnfitError("its journal is not whole")
         self._entries = sum(counts.values())
-
-    def _make_asked(self) -> None:
-        assert self._database is not None  # noqa: S101 - its caller has opened it
-        self._database.execute("CREATE TEMP TABLE asked (id INTEGER PRIMARY KEY, digest BLOB)")
-
-    def unsent(self, view: str, digests: Mapping[str, bytes]) -> set[str]:
-        """Return the keys of a view whose sinks have not got what is of them, and note it as sent.
-
-        `digests`: of each key's row, or of its absence.
-        """
-        assert self._database is not None  # noqa: S101 - the tables are filled
-        database = self._database
-        keys = {_number_of(view, key): key for key in digests}
-        database.execute("BEGIN")
-        database.execute("DELETE FROM asked")
-        database.executemany(
-            "INSERT INTO asked VALUES (?, ?)",
-            ((number, digests[key]) for number, key in keys.items()),
-        )
-        same = database.execute("SELECT id FROM asked JOIN sent USING (id, digest)")
-        # Of two keys with one number, the one that is not asked about is sent.
-        unsent = digests.keys() - {keys[number] for (number,) in same}
-        database.execute(
-            "INSERT OR REPLACE INTO sent SELECT id, ?, digest, ? FROM asked"
-            " WHERE id NOT IN (SELECT id FROM asked JOIN sent USING (id, digest))",
-            (view, self._number),
-        )
-        database.execute("COMMIT")
-        return unsent
-
-    def forget_sent(self, view: str, *, since: Position | None = None) -> None:
-        """Forget which rows the sinks of a view were sent, at all or after a round."""
-        assert self._database is not None  # noqa: S101 - the tables are filled
-        number = -1 if since is None else self._number_at(since)
-        self._database.execute("DELETE FROM sent WHERE view = ? AND number > ?", (view, number))
 
     def rounds(self) -> list[KeptRound]:
         """Return the last round that all sinks have, and the rounds after it."""
@@ -623,13 +583,3 @@ def _readable() -> Iterator[None]:
         yield
     except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
         raise UnfitError(f"the file is damaged: {error}") from error
-
-
-def _number_of(view: str, key: str) -> int:
-    """Return the number that stands for a key of a view.
-
-    Two keys may share one, and lose nothing: a row's digest holds its key, so the other one's is
-    never taken for it, and both are sent.
-    """
-    name = f"{view}\0{key}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), signed=True)

@@ -30,6 +30,8 @@ from views.rebuild.plan.dialect import UnknownValueError
 MOST_WHOLE = 1_000_000
 """Rows of a table that are held in columns: more would take gigabytes, and seconds to search."""
 _AT_ONCE = 10_000
+_VALUES_AT_ONCE = 500
+"""In one question to the database, which knows the text of so many from the last time."""
 _SUM_BITS = 64
 _RECORD = pa.schema(
     [
@@ -98,7 +100,6 @@ class LocalTable:
         self.schemas, self.name, self.columns = schemas, name, tuple(columns)
         self._values = JoinValues(schemas, columns, decoded)
         self._database = database
-        self._database.execute(f"CREATE TEMP TABLE wanted_{name} (value)")
         if not is_there:
             names = "".join(f", c{number}" for number in range(len(self.columns)))
             self._database.execute(
@@ -214,8 +215,7 @@ class LocalTable:
         self._database.execute(
             f"CREATE INDEX IF NOT EXISTS {self.name}_{number} ON {self.name} (c{number})"
         )
-        self._want(logged_values(pa.chunked_array([values])))
-        rows = self._found(f"c{number} IN (SELECT value FROM wanted_{self.name})")
+        rows = self._having(f"c{number}", logged_values(pa.chunked_array([values])))
         records = list(islice(rows, most + 1))
         if len(records) > most:
             raise UnknownValueError(f"more than {most:,} rows of it take part")
@@ -260,18 +260,18 @@ class LocalTable:
 
     def of_keys(self, keys: Iterable[bytes]) -> Iterator[RowRecord]:
         """Return the rows of some keys, as they are now."""
-        self._want(keys)
-        yield from self._found(f"key IN (SELECT value FROM wanted_{self.name})")
+        return self._having("key", keys)
 
-    def _want(self, values: Iterable[Value]) -> None:
-        temporary = f"wanted_{self.name}"
-        self._database.execute(f"DELETE FROM {temporary}")
-        self._database.executemany(
-            f"INSERT INTO {temporary} VALUES (?)", ((value,) for value in values)
-        )
+    def _having(self, column: str, values: Iterable[Value]) -> Iterator[RowRecord]:
+        """Return the rows with one of some values in a column of the database."""
+        distinct = list(dict.fromkeys(values))
+        for first in range(0, len(distinct), _VALUES_AT_ONCE):
+            some = distinct[first : first + _VALUES_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            yield from self._found(f"{column} IN ({marks})", some)
 
-    def _found(self, condition: str) -> Iterator[RowRecord]:
-        cursor = self._database.execute(f"SELECT * FROM {self.name} WHERE {condition}")
+    def _found(self, condition: str, values: Sequence[Value] = ()) -> Iterator[RowRecord]:
+        cursor = self._database.execute(f"SELECT * FROM {self.name} WHERE {condition}", values)
         while rows := cursor.fetchmany(_AT_ONCE):
             for row in rows:
                 yield RowRecord._make((*row[:4], row[4:]))

@@ -64,6 +64,8 @@ class Sender:
         self._sink, self._generation = sink, generation
         self._at = position
         self._rows: int | None = None
+        self.took_s = 0.0
+        """How long the last write took."""
         self._changed = threading.Condition()
         self._waiting: Waiting | None = None
         self._sending: Waiting | None = None
@@ -190,10 +192,11 @@ class Sender:
         if self._sink.published() != self._generation:
             raise ElsewhereError(f'somebody else has moved readers of view "{self.view}"')
         if some is not None:
-            delta = some.delta
+            delta, began = some.delta, time.monotonic()
             self._confirm()
             self._sink.apply(self._generation, delta.schema, delta.table, some.position)
             self._rows = rows_of(self._sink, self._generation)
+            self.took_s = time.monotonic() - began
 
     def _put_off(self, some: Waiting | None, failed: UnavailableError) -> None:
         self._failures += 1

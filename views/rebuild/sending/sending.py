@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from changelog.contract.base.position import Position
 from views.rebuild.one_view.delta import Delta
@@ -27,6 +27,7 @@ class Sending:
     def __init__(self, confirm: Callable[[], None] = lambda: None) -> None:
         self._confirm = confirm
         self._senders: dict[str, dict[str, Sender]] = {}
+        self._fresh: list[tuple[Sender, float]] = []
 
     def begin(
         self,
@@ -41,26 +42,38 @@ class Sending:
             for name, sink in sinks.items()
         }
 
-    def send(
-        self, deltas: Mapping[str, Delta], position: Position, *, is_pressed: bool = False
-    ) -> None:
-        """Queue proved deltas for the sinks, and wait briefly for sinks that were up to date.
+    def send(self, view: str, delta: Delta | None, position: Position) -> None:
+        """Queue a proved delta for the sinks of a view; None where its rows are as before.
 
-        `deltas`: by view; views without one have the same rows as before. `position`: the first
-        that they say nothing of. `is_pressed`: whether changes wait already for the next round.
+        `position`: the first that it says nothing of.
         """
         since = time.monotonic()
-        fresh = []
-        for sender in self._all_senders():
-            delta = deltas.get(sender.view)
+        for sender in self._senders[view].values():
             if delta is None:
                 sender.reached(position)
                 continue
             if not sender.reach.is_behind:
-                fresh.append(sender)
+                self._fresh.append((sender, since))
             sender.send(Waiting(delta=delta, position=position, since=since))
-        for sender in fresh:
-            sender.wait(since + (_PRESSED_S if is_pressed else PATIENCE_S))
+
+    def wait(self, *, is_pressed: bool = False) -> None:
+        """Wait briefly for the sinks that were up to date before they were sent something.
+
+        `is_pressed`: whether changes wait already for the next round.
+        """
+        patience_s = _PRESSED_S if is_pressed else PATIENCE_S
+        now, fresh, self._fresh = time.monotonic(), self._fresh, []
+        for sender, since in fresh:
+            sender.wait(max(since + patience_s, now))
+
+    def longest_first(self, views: Iterable[str]) -> list[str]:
+        """Return views in the order in which to send to them: the sinks that take longest first."""
+        return sorted(
+            views,
+            key=lambda view: (
+                -max((s.took_s for s in self._senders.get(view, {}).values()), default=0.0)
+            ),
+        )
 
     def reach(self, view: str) -> dict[str, SinkReach]:
         """Return the progress of each sink of a view."""
@@ -124,7 +137,7 @@ class Sending:
         """
         until = None if limit_s is None else time.monotonic() + limit_s
         senders = list(self._all_senders())
-        self._senders = {}
+        self._senders, self._fresh = {}, []
         for sender in senders:
             sender.end(time.monotonic())
         return all(sender.end(until) for sender in senders)

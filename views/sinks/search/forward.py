@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
-from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
-from views.sinks.base import RefusedRow
+from views.sinks.base import RefusedRow, not_sealed
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry, Refusal, in_batches, refused_of, too_many
 from views.sinks.search.server import GONE, SearchClient
@@ -69,6 +68,8 @@ class SearchForward:
         Raises SinkError: the server refuses a document, or another process has gone further.
         """
         meta = self.meta()
+        if meta.get("rows") is None:
+            raise not_sealed(self._view, self._generation, [self._generation])
         reached = None if _POSITION not in meta else Position.parse(meta[_POSITION])
         refuse_older(self._view, self._generation, reached, position)
         if reached is None:
@@ -112,6 +113,6 @@ class SearchForward:
         """Return the metadata of the index."""
         mapping = self._server.request("GET", f"/{self._index}/_mapping")
         if mapping is None:
-            raise SinkError(f"there is no index {self._index}")
+            raise not_sealed(self._view, self._generation, [])
         meta: dict[str, Any] = mapping[self._index]["mappings"].get("_meta", {}).get(META, {})
         return meta

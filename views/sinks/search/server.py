@@ -7,9 +7,11 @@ Requests to busy (429, 502, 503, 504) and unreachable servers are repeated with 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -50,6 +52,13 @@ class _TooLargeError(SinkError):
     """A request is larger than the server accepts."""
 
 
+@cache
+def _connections(url: str, answer_seconds: float, _process: int) -> httpx.Client:
+    """Return the connections of a process to a server; they stay open between requests."""
+    timeout = httpx.Timeout(answer_seconds, connect=_CONNECT_S)
+    return httpx.Client(base_url=url, timeout=timeout, verify=authorities())
+
+
 @dataclass(frozen=True, slots=True)
 class SearchClient:
     """A client of a server of search indexes."""
@@ -58,20 +67,17 @@ class SearchClient:
     retry_seconds: float  # how long requests to a busy or absent server are repeated
     answer_seconds: float = 60.0  # how long it may be silent before a request is repeated
 
-    @contextmanager
-    def client(self) -> Iterator[httpx.Client]:
-        """Open connections to the server."""
+    def client(self) -> httpx.Client:
+        """Return this process's connections to the server, for any of its threads.
+
+        Raises ConfigurationError: the address is none of a search server.
+        """
         if not self.url.startswith(("http://", "https://")):
             raise ConfigurationError(
                 f"{redacted(self.url)} is not the address of a search server",
                 hint="write http://host:port or https://host:port",
             )
-        with httpx.Client(
-            base_url=self.url.rstrip("/"),
-            timeout=httpx.Timeout(self.answer_seconds, connect=_CONNECT_S),
-            verify=authorities(),
-        ) as client:
-            yield client
+        return _connections(self.url.rstrip("/"), self.answer_seconds, os.getpid())
 
     def request(self, method: str, path: str, body: Body = None) -> Any:  # noqa: ANN401 - JSON
         """Send one request; return the JSON of its answer, or None if the object does not exist.
@@ -79,8 +85,8 @@ class SearchClient:
         Raises SinkError: the server refuses the request; UnavailableSinkError: it does not answer,
         or is busy for too long.
         """
-        with self.client() as client:
-            answer = self._patiently(lambda: self._send(client, method, path, body))
+        client = self.client()
+        answer = self._patiently(lambda: self._send(client, method, path, body))
         if answer.status_code == _NOT_FOUND:
             return None
         return answer.json() if answer.content else {}
@@ -104,30 +110,29 @@ class SearchClient:
         are routed by. `left_out_at_most`: how many documents may be refused.
         """
         about = _About(version, routed_by)
-        with self.client() as client:
-            total = 0
+        client, total = self.client(), 0
 
-            def write(entries: Sequence[Entry]) -> Sequence[Refusal]:
-                nonlocal total
-                pending = [entry for entry in entries if _is_possible(entry[0])]
-                # A server refuses a whole request that has such an id.
-                refused = [(*entry, _too_long(entry[0])) for entry in entries
-                           if not _is_possible(entry[0]) and entry[1] != GONE]  # fmt: skip
+        def write(entries: Sequence[Entry]) -> Sequence[Refusal]:
+            nonlocal total
+            pending = [entry for entry in entries if _is_possible(entry[0])]
+            # A server refuses a whole request that has such an id.
+            refused = [(*entry, _too_long(entry[0])) for entry in entries
+                       if not _is_possible(entry[0]) and entry[1] != GONE]  # fmt: skip
 
-                def once() -> None:
-                    nonlocal pending
-                    pending, reason = self._bulk_once(client, index, pending, about, refused)
-                    if pending:
-                        raise _BusyError(f"{len(pending)} documents refused for now: {reason}")
-
+            def once() -> None:
+                nonlocal pending
+                pending, reason = self._bulk_once(client, index, pending, about, refused)
                 if pending:
-                    self._patiently(once)
-                total += len(refused)
-                if total > left_out_at_most:
-                    raise _refusing(index, left_out_at_most, refused)
-                return refused
+                    raise _BusyError(f"{len(pending)} documents refused for now: {reason}")
 
-            yield write
+            if pending:
+                self._patiently(once)
+            total += len(refused)
+            if total > left_out_at_most:
+                raise _refusing(index, left_out_at_most, refused)
+            return refused
+
+        yield write
 
     def _bulk_once(
         self,

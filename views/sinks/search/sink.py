@@ -247,7 +247,6 @@ class SearchSink:
         position: Position,
     ) -> None:
         """Apply a delta to a sealed generation, visible by one refresh."""
-        self.rows(generation)
         come, gone = entries_of("search", delta)
         self._forward(generation).apply(come, gone, position, self._left_out_at_most)
 

@@ -15,7 +15,6 @@ from replay.decode.schemas import TopicSchemas
 from replay.store.increment import HeldTables
 from tests.support.builders import INTEGER, TEXT, make_relation
 from tests.unit.replay.states import IDLE, RECORD
-from views.rebuild.local import kept
 from views.rebuild.local.kept import (
     KeptView,
     LocalTables,
@@ -216,21 +215,6 @@ def test_a_second_process_leaves_it_to_the_first(written, tmp_path, caplog):
     with LocalTables() as third:
         third.open(written)
         assert third.adopt({THINGS: SCHEMAS}, COLUMNS).position == at(3)
-
-
-def test_keys_that_share_a_number_are_both_sent(path, monkeypatch):
-    with LocalTables() as tables:
-        tables.begin(path)
-        assert tables.unsent("v", {"a": b"1", "b": b"2"}) == {"a", "b"}
-        assert tables.unsent("v", {"a": b"1", "b": b"3"}) == {"b"}
-        assert tables.unsent("w", {"a": b"1"}) == {"a"}, "another view's"
-        assert tables.unsent("v", {"a": b"1", "b": b"3"}) == set()
-        tables.forget_sent("v")
-        assert tables.unsent("v", {"a": b"1"}) == {"a"}
-        monkeypatch.setattr(kept, "_number_of", lambda view, key: 7)
-        for _ in range(2):  # the second of them takes the place of the first
-            assert "a" in tables.unsent("v", {"a": b"4", "b": b"5"})
-            assert tables.unsent("v", {"a": b"4"}) == {"a"}
 
 
 def test_what_is_discarded_is_gone_and_the_process_goes_on(written):

@@ -92,16 +92,22 @@ def sending(sinks, monkeypatch):
     assert made.end(SOON_S)
 
 
+def send(sending, deltas, position, **how):
+    for view in ("documents", "entries"):
+        sending.send(view, deltas.get(view), position)
+    sending.wait(**how)
+
+
 def both(**values):
     return {"documents": delta(**values), "entries": delta(**values)}
 
 
 def test_a_sink_that_is_held_delays_no_other_and_gets_all_of_it_in_one_step(sinks, sending):
     sinks["documents"].open.clear()
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
-    sending.send(both(a=2, b=2), at(20))
-    sending.send(both(b=None, c=3), at(30))
+    send(sending, both(a=2, b=2), at(20))
+    send(sending, both(b=None, c=3), at(30))
     wait_until(lambda: sinks["entries"].applied[-1:] == [30], SOON_S, "the other one is there")
     reach = sending.reach("documents")["any"]
     assert reach.is_behind
@@ -121,21 +127,31 @@ def test_a_round_behind_which_changes_wait_does_not_wait_for_sinks(sinks, sendin
     monkeypatch.setattr(sends, "PATIENCE_S", SOON_S)
     sinks["documents"].open.clear()
     began = time.monotonic()
-    sending.send(both(a=1), at(10), is_pressed=True)
+    send(sending, both(a=1), at(10), is_pressed=True)
     assert time.monotonic() - began < SOON_S / 2
     assert sending.reach("documents")["any"].is_behind
 
 
+def test_the_sinks_that_take_longest_are_sent_to_first(sinks, sending):
+    assert sending.longest_first(["documents", "entries"]) == ["documents", "entries"]
+    sinks["entries"].open.clear()
+    send(sending, both(a=1), at(10))
+    wait_until(lambda: sinks["documents"].applied, SOON_S, "the other one")
+    sinks["entries"].open.set()
+    sending.drain(SOON_S)
+    assert sending.longest_first(["documents", "entries"]) == ["entries", "documents"]
+
+
 def test_a_view_without_changed_keys_is_where_the_round_is(sending):
-    sending.send({"entries": delta(a=1)}, at(10))
+    send(sending, {"entries": delta(a=1)}, at(10))
     assert sending.reach("documents")["any"].position == at(10)
 
 
 def test_a_sink_that_is_away_is_asked_again_and_told_of(sinks, sending, caplog):
     sinks["documents"].error = UnavailableSinkError("the server does not answer")
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     wait_until(lambda: sinks["documents"].asked > 2, SOON_S, "asked again")
-    sending.send(both(a=2), at(20))
+    send(sending, both(a=2), at(20))
     reach = sending.reach("documents")["any"]
     assert reach.is_behind
     assert reach.why == "the server does not answer"
@@ -150,7 +166,7 @@ def test_a_sink_that_is_away_is_asked_again_and_told_of(sinks, sending, caplog):
 def test_pauses_between_attempts_grow(sinks, sending, monkeypatch):
     monkeypatch.setattr(workers, "PAUSES_S", (0.0, 0.0, 1000.0))
     sinks["documents"].error = UnavailableSinkError("away")
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     wait_until(lambda: sinks["documents"].asked == 3, SOON_S, "asked three times")
     sending.drain(0.1)
     assert sinks["documents"].asked == 3
@@ -158,7 +174,7 @@ def test_pauses_between_attempts_grow(sinks, sending, monkeypatch):
 
 def test_a_sink_that_refuses_a_row_is_its_views_failure(sinks, sending):
     sinks["documents"].error = refused = SinkError("refused")
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     wait_until(lambda: sending.failed("documents") is refused, SOON_S, "told")
     assert sending.failed("entries") is None
     assert sending.calls_for_spark is None
@@ -167,7 +183,7 @@ def test_a_sink_that_refuses_a_row_is_its_views_failure(sinks, sending):
 
 def test_where_readers_were_moved_nothing_is_sent(sinks, sending):
     sinks["documents"].serves = 2
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     wait_until(lambda: sending.calls_for_spark, SOON_S, "told")
     assert "somebody else has moved readers" in str(sending.calls_for_spark)
     assert sinks["documents"].applied == []
@@ -178,10 +194,10 @@ def test_where_too_much_waits_the_sink_is_left_behind_until_it_answers(
     sinks, sending, monkeypatch, bound
 ):
     sinks["documents"].error = UnavailableSinkError("away")
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     monkeypatch.setattr(waits, bound, 1 if bound == "MOST_KEYS" else 30)
-    sending.send({"documents": delta(b=1, c=2)}, at(20))
-    sending.send(both(d=1), at(30))
+    send(sending, {"documents": delta(b=1, c=2)}, at(20))
+    send(sending, both(d=1), at(30))
     reach = sending.reach("documents")["any"]
     assert reach.is_left
     assert reach.position == at(1)
@@ -195,10 +211,10 @@ def test_where_too_much_waits_the_sink_is_left_behind_until_it_answers(
 
 def test_a_sink_that_was_just_busy_when_it_was_left_is_known_to_answer(sinks, sending, monkeypatch):
     sinks["documents"].open.clear()
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     monkeypatch.setattr(waits, "MOST_KEYS", 1)
-    sending.send({"documents": delta(b=1, c=2)}, at(20))
+    send(sending, {"documents": delta(b=1, c=2)}, at(20))
     assert sending.calls_for_spark is None
     sinks["documents"].open.set()
     wait_until(lambda: sending.calls_for_spark, SOON_S, "it answers")
@@ -208,14 +224,14 @@ def test_a_sink_that_was_just_busy_when_it_was_left_is_known_to_answer(sinks, se
 
 def test_who_moves_readers_has_nothing_written_beside_it(sinks, sending):
     sinks["documents"].open.clear()
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
-    sending.send(both(a=2), at(20))
+    send(sending, both(a=2), at(20))
     assert not sending.pause(lambda: True), "one is under way, and it does not wait"
     sinks["documents"].open.set()
     assert sending.pause(lambda: False)
     assert sinks["documents"].applied == [10]
-    sending.send(both(a=3), at(30))
+    send(sending, both(a=3), at(30))
     assert sinks["documents"].applied == [10], "nothing begins"
     sending.resume()
     sending.drain(SOON_S)
@@ -224,9 +240,9 @@ def test_who_moves_readers_has_nothing_written_beside_it(sinks, sending):
 
 def test_at_the_end_what_waits_is_dropped_and_what_is_under_way_is_waited_for(sinks, sending):
     sinks["documents"].open.clear()
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
-    sending.send(both(a=2), at(20))
+    send(sending, both(a=2), at(20))
     assert not sending.end(0.05), "it is still under way"
     assert not sending.is_busy, "and is no matter of this one any more"
     sinks["documents"].open.set()
@@ -235,7 +251,7 @@ def test_at_the_end_what_waits_is_dropped_and_what_is_under_way_is_waited_for(si
 
 def test_a_result_says_how_far_each_sink_is(sinks, sending):
     sinks["documents"].open.clear()
-    sending.send(both(a=1), at(10))
+    send(sending, both(a=1), at(10))
     assert sinks["documents"].entered.wait(SOON_S), "it is held in its first step"
     wait_until(lambda: sinks["entries"].applied, SOON_S, "the other one")
     late = ViewResult(view="documents", reach=sending.reach("documents"))
