@@ -19,7 +19,7 @@ class SentDigests:
         self._digests: dict[str, dict[str, bytes]] = {}
 
     def unsent(self, view: str, digests: Mapping[str, bytes]) -> set[str]:
-        """Return the keys whose digests differ from those sent, and note them as sent."""
+        """Return the keys whose digests differ from the last ones sent, and note them as sent."""
         sent = self._digests.setdefault(view, {})
         keys = {key for key, digest in digests.items() if sent.get(key) != digest}
         if sum(map(len, self._digests.values())) + len(keys) > MOST_KEYS:

@@ -43,9 +43,9 @@ class Sending:
         }
 
     def send(self, view: str, delta: Delta | None, position: Position) -> None:
-        """Queue a proved delta for the sinks of a view; None where its rows are as before.
+        """Queue a proved delta for the sinks of a view.
 
-        `position`: the first that it says nothing of.
+        `delta`: None if the view's rows are as before. `position`: the first that it says nothing of.
         """
         since = time.monotonic()
         for sender in self._senders[view].values():
