@@ -45,7 +45,8 @@ class Sending:
     def send(self, view: str, delta: Delta | None, position: Position) -> None:
         """Queue a proved delta for the sinks of a view.
 
-        `delta`: None if the view's rows are as before. `position`: the first that it says nothing of.
+        `delta`: None if the view's rows are as before. `position`: the first that it says nothing
+        of.
         """
         since = time.monotonic()
         for sender in self._senders[view].values():
