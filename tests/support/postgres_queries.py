@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 
 DDL = """
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'it''s');
+ALTER TYPE mood ADD VALUE 'Aa' BEFORE 'sad';
+ALTER TYPE mood ADD VALUE 'ä "b"' BEFORE 'ok';
 CREATE TABLE t (id int PRIMARY KEY, a int, g bigint, sm smallint, r real, d double precision,
     n numeric(10,3), m numeric(15,2), s text, v varchar(10), c char(5), dt date, ts timestamp,
-    tz timestamptz, f boolean, j jsonb, "Up" int, l int[], w text[], h json);
+    tz timestamptz, f boolean, j jsonb, "Up" int, l int[], w text[], h json,
+    e mood);
 CREATE TABLE u (id int PRIMARY KEY, t int, x int, n numeric(12,2), s text, c char(5), dt date);
 """
 _T = """
@@ -51,6 +55,7 @@ _LISTS = {
     8: ([1, 2], ["a", "ab", "b"]),
     9: ([4, 5], ["ab"]),
 }
+_MOODS = {1: "sad", 2: "ok", 3: 'ä "b"', 4: "it's", 5: "Aa", 7: "sad", 8: "it's", 9: 'ä "b"'}
 _DOCUMENTS = {
     1: '[1, "x", null, true]',
     2: '"x"',
@@ -71,6 +76,8 @@ def fill(cursor) -> None:
             cursor.execute(f"INSERT INTO {table} VALUES ({marks})", fields)
     for key, (numbers, words) in _LISTS.items():
         cursor.execute("UPDATE t SET l = %s, w = %s WHERE id = %s", (numbers, words, key))
+    for key, mood in _MOODS.items():
+        cursor.execute("UPDATE t SET e = %s WHERE id = %s", (mood, key))
     for key, document in _DOCUMENTS.items():
         cursor.execute("UPDATE t SET h = %s WHERE id = %s", (document, key))
 
@@ -88,6 +95,7 @@ LEAVES = {
     "f": ("f", "true", "(id > 4)"),
     "fd": ("(CASE WHEN abs(d) < 1e9 THEN d END)", "0.1234567890123445::float8", "1.005::float8"),
     "fr": ("(CASE WHEN abs(r) < 1e9 THEN r END)", "0.5::real"),
+    "e": ("e",),
     "il": ("l", "l", "('{1,5}'::int[])", "('{}'::int[])"),
     "sl": ("w", "w", "('{a,ab,NULL}'::text[])"),
 }
@@ -161,6 +169,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("coalesce({r}, {n})", "coalesce({r}, 1)", "{i}::real"),
     ),
     "s": (
+        "{e}::text",
         *(
             "{s} || {s}",
             "{s} || {i}",
@@ -243,6 +252,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     ),
     "fd": ("{fd} / 3", "{fd} * 1e-5::float8", "{fd} + sm", "{fr} * {fd}"),
     "fr": ("{fr} / 3::real", "{fr} + {fr}"),
+    "e": ("coalesce({e}, 'sad')", "nullif({e}, 'ok')", "greatest({e}, 'ok')"),
     "il": (
         *("coalesce({il}, {il})", "CASE WHEN {f} THEN {il} ELSE {il} END", "coalesce({il}, '{}')"),
         *("ARRAY[{i}::int, 1]", "ARRAY[sm, {i}::int, NULL]", "CASE WHEN {f} THEN {il} END"),
@@ -314,7 +324,7 @@ class Drawn:
             agg2=self._any(*AGGREGATES),
             cond=self._any(*CONDITIONS),
             cond2=self._any(*CONDITIONS),
-            col=self._any("t.a", "t.s", "t.dt", "t.f", "t.n", "t.sm", "coalesce(t.a, 0)"),
+            col=self._any("t.a", "t.s", "t.e", "t.dt", "t.f", "t.n", "t.sm", "coalesce(t.a, 0)"),
             join=self._any("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"),
             on=self._any(*ON),
             set=self._any("UNION", "UNION ALL", "INTERSECT", "EXCEPT", "EXCEPT ALL"),
@@ -322,13 +332,14 @@ class Drawn:
             left=self._any("", "LEFT"),
             natural=self._any("", "LEFT", "RIGHT", "FULL"),
             win=self._any(*WINDOWS),
-            expr=self._of(self._any("i", "n", "s", "f", "dt", "d", "il", "sl"), 1),
+            expr=self._of(self._any("i", "n", "s", "f", "dt", "d", "e", "il", "sl"), 1),
         )
 
 
 AGGREGATES = (
     *("count(*)", "count(t.a)", "count(DISTINCT t.s)", "sum(t.a)", "sum(t.sm)", "sum(t.n)"),
     *("sum(t.g % 1000)", "min(t.n)", "max(t.s)", "min(t.dt)", "max(t.ts)", "bool_and(t.f)"),
+    *("min(t.e)", "max(t.e) FILTER (WHERE t.f)"),
     *("bool_or(t.f)", "sum(t.a) FILTER (WHERE t.f)", "count(*) FILTER (WHERE t.n > 0)"),
     *("round(avg(t.n), 2)", "round(avg(t.a), 3)", "avg(t.d)", "sum(DISTINCT t.sm)", "max(t.c)"),
     *("coalesce(sum(t.m), 0)", "round(sum(t.m) / nullif(count(*), 0), 1)", "min(t.c)"),
@@ -381,6 +392,7 @@ WINDOWS = (
     *("first_value(t.a) OVER (PARTITION BY t.f ORDER BY t.n, t.id)",),
     *("last_value(t.s) OVER (ORDER BY t.id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)",),
     *("nth_value(t.n, 2) OVER (PARTITION BY t.f ORDER BY t.id)",),
+    *("rank() OVER (ORDER BY t.e DESC)", "max(t.e) OVER (PARTITION BY t.f ORDER BY t.id)"),
     *("dense_rank() OVER (ORDER BY t.dt)", "max(t.s) OVER (PARTITION BY t.f ORDER BY t.id)"),
     *("lag(t.a, 1, 0) OVER (ORDER BY t.id)", "lead(t.n, 1, t.a) OVER (ORDER BY t.id)"),
     *("lag(t.s, 2, 'x') OVER (PARTITION BY t.f ORDER BY t.id)",),
@@ -409,6 +421,9 @@ QUERIES = (
         " ORDER BY t.f, t.dt {way}, t.id"
     ),
     "SELECT t.id, t.a FROM t WHERE {cond} ORDER BY t.a {way}, t.id LIMIT 3",
+    "SELECT t.id, t.e FROM t WHERE {cond} ORDER BY t.e {way}, t.id LIMIT 4",
+    "SELECT DISTINCT t.e FROM t WHERE {cond} ORDER BY t.e {way} LIMIT 2",
+    "SELECT t.f, string_agg(t.e::text, ',' ORDER BY t.e {way}, t.id) AS x FROM t GROUP BY t.f",
     "SELECT t.id, t.s FROM t ORDER BY 2 {way}, 1 DESC OFFSET 2 LIMIT 4",
     "SELECT t.id, {win} AS x FROM t WHERE {cond}",
     "SELECT * FROM (SELECT t.id, {win} AS x FROM t) AS q WHERE q.x IS NOT NULL",

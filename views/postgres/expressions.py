@@ -67,10 +67,12 @@ from views.postgres.values import (
     as_text,
     condition,
     implicit_cast,
+    labels_of,
     numeric_of,
     quotient,
     refusal,
     rounded,
+    sortable,
 )
 
 if TYPE_CHECKING:
@@ -366,6 +368,8 @@ class Expressions:
             one = replace(one, kind=TEXT)
         kinds = [one.kind, other.kind]
         names = {kind.name for kind in kinds}
+        if "enum" in names and (enum := common(kinds)) is not None:
+            return self._of_enums(node, one, other, sign, enum)
         if "unknown" in names:
             kind = kinds[1] if kinds[0].name == "unknown" else kinds[0]
             sides = [side if side.kind is kind else None for side in (one, other)]
@@ -374,13 +378,20 @@ class Expressions:
                 for side, raw in zip(sides, (one, other), strict=True)
             ]
             return f"({texts[0]} {sign} {texts[1]})"
-        same = len(names) == 1 or names <= {*NUMBERS} or names <= {*TEXTS}
+        same = (len(names) == 1 and "enum" not in names) or names <= {*NUMBERS} or names <= {*TEXTS}
         if not same and names != {"date", "timestamp"}:
             hint = "write … AT TIME ZONE 'UTC'" if "timestamptz" in names else "cast one of them"
             raise refusal(node, f"{kinds[0]} is not compared with {kinds[1]}", hint)
         if names <= {*INTEGERS, "numeric"}:
             one, other = self._comparable(node, one, other)
         return f"({one.text} {sign} {other.text})"
+
+    @staticmethod
+    def _of_enums(node: exp.Expr, one: Value, other: Value, sign: str, kind: PgType) -> str:
+        sides = [Value(implicit_cast(node, side, kind), kind) for side in (one, other)]
+        if sign in {"<", "<=", ">", ">="}:
+            return f"({sortable(node, sides[0])} {sign} {sortable(node, sides[1])})"
+        return f"({sides[0].text} {sign} {sides[1].text})"
 
     @staticmethod
     def _comparable(node: exp.Expr, one: Value, other: Value) -> tuple[Value, Value]:
@@ -911,6 +922,10 @@ class Expressions:
                 return Value(whole("count(*)"), INT8)
             if name == "avg" and (mean := self._average(node, arguments, whole)) is not None:
                 return mean
+            if name in {"min", "max"} and len(arguments) == 1:
+                value = self.value(arguments[0])
+                if value.kind.name == "enum":
+                    return _label(node, value.kind, whole(f"{name}({sortable(node, value)})"))
             value = self._called(node, name, arguments, AGGREGATES)
             built = whole(value.text)
             if name == "sum" and value.kind.precision == MOST_DIGITS:
@@ -1037,15 +1052,14 @@ class Expressions:
             raise refusal(node, "such a frame is not known", "write ROWS, or RANGE without numbers")
         return f"{kind} BETWEEN {end('start')} AND {end('end')}"
 
-    def ordered(self, node: exp.Expr, built: str | None = None) -> str:
-        """Translate a part of ORDER BY, with nulls where PostgreSQL sorts them."""
+    def ordered(self, node: exp.Expr, column: Value | None = None) -> str:
+        """Translate a part of ORDER BY, with nulls where PostgreSQL sorts them.
+
+        `column`: the column of the result that it names.
+        """
         if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
             raise refusal(node, "such an order is not known")
-        if built is None:
-            value = self.value(node.this)
-            built = value.text
-            if value.kind.name == "bpchar":  # ordered without its trailing blanks
-                built = f"trim(TRAILING ' ' FROM {built})"
+        built = sortable(node, self.value(node.this) if column is None else column)
         way = "DESC" if node.args.get("desc") else "ASC"
         return f"{built} {way} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
 
@@ -1067,6 +1081,9 @@ class Expressions:
         if len(texts) == 1:
             return Value(texts[0], kind)
         name = node.this.lower() if isinstance(node, exp.Anonymous) else "greatest"
+        if kind.name == "enum":
+            places = ", ".join(sortable(node, Value(text, kind)) for text in texts)
+            return _label(node, kind, f"{name}({places})")
         return Value(f"{name}({', '.join(texts)})", kind)
 
     _fn_least = _fn_greatest
@@ -1291,6 +1308,11 @@ def _steps_of(step: exp.Expr) -> list[list[str]]:
         is_number = not isinstance(by, exp.JSONPath) and name.isdecimal()
         steps.append([f"[{name}]", form] if is_number else [form])
     return steps
+
+
+def _label(node: exp.Expr, kind: PgType, place: str) -> Value:
+    """Return the label of an enum with this number."""
+    return Value(f"get({labels_of(node, kind)}, {place} - 1)", kind)
 
 
 def _is_letter(number: int) -> bool:

@@ -312,7 +312,7 @@ INSTEAD = {
     "array_agg": "write array_agg(x ORDER BY y), with an order that determines the row",
     **dict.fromkeys(
         ("min", "max"),
-        "write x::text for the order of texts; the log does not have the order of an enum",
+        "write x::text for the order of texts",
     ),
     "jsonb_typeof": "write x ->> 'name' and compare it",
 }

@@ -100,6 +100,8 @@ def constant(  # noqa: PLR0911 - one for each sort
     """
     if (element := element_of(kind)) is not None:
         return _list(quoted_text, kind, element)
+    if kind.labels and quoted_text not in kind.labels:
+        return None
     if kind.name in TEXTS or kind.name not in KNOWN:
         return text(quoted_text)
     value = quoted_text.strip()

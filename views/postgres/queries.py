@@ -311,7 +311,8 @@ class QueryTranslator:
                         raise refusal(
                             key, "here, rows can be ordered only by a column of the result"
                         )
-                    keys.append(Expressions(Scope(), self).ordered(key, quoted(built.names[place])))
+                    column = Value(quoted(built.names[place]), built.kinds[place])
+                    keys.append(Expressions(Scope(), self).ordered(key, column))
                 else:
                     keys.append(reader.ordered(self._sort(key, node)))
             text = f" ORDER BY {', '.join(keys)}"

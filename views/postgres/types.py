@@ -27,12 +27,14 @@ class PgType:
         precision: digits of a numeric in Spark.
         scale: its decimal places.
         even: whether every value of a numeric has `scale` digits in PostgreSQL's text.
+        labels: of an enum, in their order, as far as the log has them.
     """
 
     name: str
     precision: int = 0
     scale: int = 0
     even: bool = True
+    labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         base = self.name.removesuffix("[]")
@@ -120,7 +122,7 @@ def of_column(column: ColumnType) -> PgType:
     if column.kind in {Kind.INT, Kind.LONG, Kind.STRING} and base in _OF_BASES:
         return _OF_BASES[base]
     if column.sort == "enum":
-        return PgType("enum")
+        return PgType("enum", labels=column.labels)
     return PgType("numeric as text" if base == "numeric" else base)
 
 
@@ -167,6 +169,20 @@ def widened(kinds: Sequence[PgType]) -> PgType | None:
     return PgType("numeric", whole + scale, scale, even)
 
 
+def newest(kinds: Sequence[PgType]) -> PgType | None:
+    """Return the enum with the most labels, or None if its order contradicts another enum's.
+
+    Schemas of several tables may have been written before and after a label was added.
+    """
+    latest = max(kinds, key=lambda kind: len(kind.labels))
+
+    def is_part(kind: PgType) -> bool:
+        rest = iter(latest.labels)
+        return all(label in rest for label in kind.labels)
+
+    return latest if all(map(is_part, kinds)) else None
+
+
 def common(  # noqa: PLR0911 - one for each sort
     kinds: Sequence[PgType],
 ) -> PgType | None:
@@ -180,6 +196,8 @@ def common(  # noqa: PLR0911 - one for each sort
         return TEXT
     if names == {"numeric"} or (names <= {*INTEGERS, "numeric"} and "numeric" in names):
         return widened([as_numeric(kind) for kind in typed])
+    if names == {"enum"}:
+        return newest(typed)
     if len(names) == 1:
         return typed[0] if len({*typed}) == 1 or element_of(typed[0]) is None else None
     if names <= {*INTEGERS}:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from changelog.contract.base.errors import ViewError
-from views.postgres.literals import FORMS, constant
+from views.postgres.literals import FORMS, constant, text
 from views.postgres.types import (
     AVERAGE_PLACES,
     BOOL,
@@ -107,7 +107,7 @@ def implicit_cast(node: exp.Expr, value: Value, kind: PgType) -> str:
     if value.kind.name == "unknown":
         built = constant(value.constant or "", kind)
         if built is None:
-            form = FORMS.get(kind.name)
+            form = FORMS.get(kind.name) or " or ".join(kind.labels)
             raise refusal(
                 node, f"{value.constant!r} is not known to be a constant of type {kind}",
                 f"write it as {form}" if form else "",
@@ -162,6 +162,29 @@ def _day_as_text(value: Value) -> str:
         f"THEN concat({year}, substring(trim(LEADING '-' FROM {as_string}), 5), ' BC') "
         f"ELSE replace({as_string}, '+', '') END"
     )
+
+
+def sortable(node: exp.Expr, value: Value) -> str:
+    """Return the SQL of a value that sorts as the value does in PostgreSQL.
+
+    Raises:
+        ViewError: it is of an enum, and the log does not have the order of its labels.
+    """
+    if value.kind.name == "bpchar":  # without its trailing blanks
+        return f"trim(TRAILING ' ' FROM {value.text})"
+    if value.kind.name != "enum":
+        return value.text
+    return f"label_place({value.text}, {labels_of(node, value.kind)})"
+
+
+def labels_of(node: exp.Expr, kind: PgType) -> str:
+    """Return the SQL of the list of an enum's labels in their order."""
+    if not kind.labels:
+        raise refusal(
+            node, "the log does not have the order of the enum's labels",
+            "start capture anew, which writes it, or write CASE x WHEN 'a' THEN 1 … END",
+        )  # fmt: skip
+    return f"array({', '.join(map(text, kind.labels))})"
 
 
 def condition(node: exp.Expr, value: Value) -> str:

@@ -6,6 +6,7 @@
 | `array_agg(x ORDER BY y)` | PostgreSQL's list in an order, with nulls; null of no rows |
 | `has_all(l, m)` | PostgreSQL's `l @> m`: whether each element of m is one of l; no null is |
 | `json_element(j, '$.a[0]')` | an element of a list in JSON as text; null of a null |
+| `label_place(m, array('sad', 'ok'))` | the number of a label of an enum, from 1 |
 | `significant(d, 15, p, s)` | a float as PostgreSQL casts it to numeric(p, s): by so many digits |
 """
 
@@ -133,6 +134,22 @@ def _json_element(parts: Sequence[str]) -> str:
     return f"try_variant_get(parse_json({document}), {path}, 'string')"
 
 
+def _label_place(parts: Sequence[str]) -> str:
+    if len(parts) != 2:  # noqa: PLR2004 - a label and all labels
+        raise ViewError(
+            "label_place takes a label and all labels in their order",
+            hint="write label_place(m, array('sad', 'ok'))",
+        )
+    label, labels = parts
+    place = f"cast(nullif(array_position({labels}, {label}), 0) AS int)"
+    unknown = raised(
+        f"label_place({', '.join(parts)})",
+        "its value is no label of the type, as the schema on the log has it",
+        "start capture anew, which writes a schema with the labels that were added since",
+    )
+    return f"(CASE WHEN {label} IS NULL OR {place} IS NOT NULL THEN {place} ELSE {unknown} END)"
+
+
 def _significant(parts: Sequence[str]) -> str:
     value, *sizes = parts
     if len(sizes) != 3 or not all(size.isdigit() for size in sizes):  # noqa: PLR2004 - see above
@@ -158,6 +175,7 @@ _EXPANDED: dict[str, Callable[[Sequence[str]], str]] = {
     quotients.NAME: quotients.in_spark,
     "has_all": _has_all,
     "json_element": _json_element,
+    "label_place": _label_place,
     "significant": _significant,
 }
 """By the name of a call, its expression in Spark's SQL."""

@@ -2,9 +2,9 @@
 
 Each field carries the column's own name (`column`) and PostgreSQL's type (`pg_type`) as
 attributes, since an Avro name is narrower than a column name; of a type of users its sort
-(`pg_sort`), and of a text the collation that sorts it otherwise than by code points
-(`pg_collation`, and `pg_deterministic` where it is not). The key's fields have none of these three,
-since a key's schema is pinned. The record carries the table
+(`pg_sort`), of an enum its labels in their order (`pg_labels`), and of a text the collation that
+sorts it otherwise than by code points (`pg_collation`, and `pg_deterministic` where it is not). The
+key's fields have none of these four, since a key's schema is pinned. The record carries the table
 (`relation`), its primary key (`key`), and the columns that PostgreSQL computes and the log lacks
 (`generated`, if there are any). Readers that do not know the attributes skip them, as
 the Avro specification asks.
@@ -86,6 +86,8 @@ def _comparison(kind: ColumnType) -> dict[str, Any]:
     """Return the attributes of a column's type that tell how its values compare."""
     own = kind.element or kind
     marks: dict[str, Any] = {"pg_sort": own.sort} if own.sort else {}
+    if own.labels:
+        marks["pg_labels"] = list(own.labels)
     if own.collation:
         marks["pg_collation"] = own.collation
         if not own.deterministic:
@@ -205,6 +207,7 @@ def _compared(kind: ColumnType, raw: Mapping[str, Any]) -> ColumnType:
     return replace(
         kind,
         sort=raw.get("pg_sort", ""),
+        labels=tuple(raw.get("pg_labels", ())),
         collation=raw.get("pg_collation", ""),
         deterministic=raw.get("pg_deterministic", True),
     )

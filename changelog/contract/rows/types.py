@@ -44,6 +44,7 @@ the column named, unless it is in an array, which then takes its escape.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -81,9 +82,11 @@ class ColumnType:
     # what stands between the elements in an ARRAY's text; the log does not have it, so that it does
     # not count when types are compared
     delimiter: str = field(default=",", compare=False)
-    # of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like the two
+    # of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like the three
     # below it does not count when types are compared: it is no matter of a value
     sort: str = field(default="", compare=False)
+    # of an enum, in their order
+    labels: tuple[str, ...] = field(default=(), compare=False)
     # by which texts are sorted, where that is not the order of their code points
     collation: str = field(default="", compare=False)
     # whether equal texts under the collation are the same texts
@@ -165,17 +168,23 @@ _DECIMAL = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 
 def column_type(
-    base: str, formatted: str, *, form: TypType = TypType.BASE, builtin: bool = True
+    base: str,
+    formatted: str,
+    *,
+    form: TypType = TypType.BASE,
+    builtin: bool = True,
+    labels: Sequence[str] = (),
 ) -> ColumnType:
     """Map a type that is neither an array nor a domain.
 
     `base` is `pg_type.typname`, such as `int4`; `formatted` is `format_type(oid, typmod)`, such as
     `numeric(10,2)`. One that is `builtin` is in the schema `pg_catalog`: users may name a type
-    `date` too.
+    `date` too. `labels`: of an enum, in their order.
     """
     if form in {TypType.ENUM, TypType.COMPOSITE, TypType.RANGE, TypType.MULTIRANGE}:
         built = builtin and form in {TypType.RANGE, TypType.MULTIRANGE}
-        return ColumnType(formatted, Kind.STRING, sort="" if built else form.name.lower())
+        sort = "" if built else form.name.lower()
+        return ColumnType(formatted, Kind.STRING, sort=sort, labels=tuple(labels))
     if not builtin:
         return ColumnType(formatted, Kind.STRING, mapped=base in EXTENSION_TYPES)
     if base == "numeric" and (match := _DECIMAL.fullmatch(formatted)):

@@ -17,7 +17,9 @@ _TYPE = """
 SELECT t.typname, t.typtype::text, t.typnamespace = 'pg_catalog'::regnamespace,
        t.typbasetype, t.typtypmod,
        CASE WHEN t.typoutput = 'pg_catalog.array_out'::regproc THEN t.typelem ELSE 0::oid END,
-       coalesce(e.typdelim::text, '')
+       coalesce(e.typdelim::text, ''),
+       ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum
+              WHERE enumtypid = t.oid ORDER BY enumsortorder)
   FROM pg_catalog.pg_type t LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem
  WHERE t.oid = %s
 """
@@ -35,6 +37,7 @@ class _Entry:
     base_typmod: int
     element: int
     delimiter: str
+    labels: list[str]
 
 
 class TypeResolver:
@@ -64,7 +67,10 @@ class TypeResolver:
             element = self._look_up(entry.element, typmod)
             return array_type(element, f"{element.name}[]", entry.delimiter)
         formatted = self._formatted(oid, typmod)
-        return column_type(entry.name, formatted, form=TypType(entry.form), builtin=entry.builtin)
+        form = TypType(entry.form)
+        return column_type(
+            entry.name, formatted, form=form, builtin=entry.builtin, labels=entry.labels
+        )
 
     def _base(self, oid: int, typmod: int) -> tuple[_Entry | None, int, int]:
         entry = self._entry(oid)

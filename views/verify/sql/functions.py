@@ -186,6 +186,13 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "not a function of Spark's, which gets it written out: PostgreSQL's `l @> ARRAY[a]`",
         ),
         Provable("arrays_overlap", (), "arrays_overlap(l, array(a))"),
+        Provable(
+            "label_place",
+            (),
+            "label_place('ok', array('sad', 'ok'))",
+            "not a function of Spark's, which gets it written out: the number of an enum's label; "
+            "of another text an error",
+        ),
         Provable("array_join", ("ArrayToString",), "array_join(cast(l AS array<string>), ',')"),
         Provable("element_at, try_element_at", (), "try_element_at(l, 1)"),
         Provable("sort_array", ("ArraySort",), "sort_array(l)"),
@@ -246,6 +253,7 @@ ALLOWED = frozenset(
 ANONYMOUS = frozenset(
     {"pmod", "make_date", "get", "octet_length", "quotient"}
     | {"significant", "has_all", "arrays_overlap", "json_element"}
+    | {"label_place"}
 )
 NAMES = frozenset(
     name.lower()
@@ -322,8 +330,8 @@ their frames, `array_agg`, `string_agg` and `percentile_cont` with an order, CAS
 rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant pattern, `~`,
 `~*` and `regexp_replace` with a plain one, `||`, `::`, `->>` of a name or a number from 0, `#>>` of
 names and numbers, intervals that are added to dates and moments, `AT TIME ZONE 'UTC'`. Not known
-yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a session, the order
-of enums, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
+yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a session, `age`,
+`initcap`, `?` and `@>` of JSON, its elements from the end.
 
 - **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
   key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One
@@ -338,6 +346,9 @@ of enums, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
   a path, `j #>> '{0}'` is not. Where an element of JSON is an object, a list or a number with a
   fraction, the proof ends with an error that names it.
 - Groups by a char(n) are PostgreSQL's: blanks at its end do not count.
+- **Enums have the order of their labels**, in ORDER BY, `<`, min and max, greatest and least:
+  capture writes it into the schema. A label that was added since then is an error, until capture
+  is started anew; so is a log that an older version has written refused.
 - **A quotient of numerics**, and `avg` of integers and numerics, is PostgreSQL's, digit by digit:
   the plan shows it as `quotient(…)`. As a column it has 24 decimal places, or 20 as an average of
   numbers of more than 13 digits before the point, with zeros at its end; one that has more in

@@ -146,7 +146,7 @@ class Types:
             case exp.Anonymous() if node.name.lower() == "quotient":
                 sizes = [int(part.name) for part in node.expressions[4:]]
                 return Type("decimal", 36 + len(sizes), sizes[-1])
-            case exp.Anonymous() if node.name.lower() == "octet_length":
+            case exp.Anonymous() if node.name.lower() in {"octet_length", "label_place"}:
                 return Type("int")
             case exp.Anonymous() if node.name.lower() in {"has_all", "arrays_overlap"}:
                 return Type("boolean")

@@ -1087,6 +1087,9 @@ def _called(  # noqa: PLR0911 - one for each function
             extraction = as_extraction(node)
             extraction.meta[TEXT] = node.sql("spark")
             return _of_json(extraction, has_null_text=False)
+        case "label_place":
+            # Spark has an error where this is null.
+            return as_duckdb(f"CAST(nullif(list_position({parts[1]}, {parts[0]}), 0) AS INTEGER)")
         case "has_all":
             one, two = parts
             whole = f"len({two}) = list_aggregate({two}, 'count')"  # no null is in a list

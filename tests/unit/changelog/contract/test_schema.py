@@ -73,6 +73,20 @@ def test_a_numeric_is_decimal_only_where_every_reader_can_hold_it(
     assert column_type("numeric", formatted).kind is kind
 
 
+def test_a_schema_has_the_labels_of_an_enum_in_their_order() -> None:
+    mood = column_type(
+        "mood", "mood", form=TypType.ENUM, builtin=False, labels=["sad", "\u00e4", "ok"]
+    )
+    schema = value_schema(
+        make_relation({"id": INTEGER, "m": mood, "l": array_type(mood, "mood[]")})
+    )
+    assert _field(schema, "m")["pg_labels"] == ["sad", "\u00e4", "ok"]
+    assert "pg_labels" not in _field(schema, "id")
+    one, listed = (column.type for column in read_schema(schema).columns[1:])
+    assert listed.element is not None
+    assert one.labels == listed.element.labels == ("sad", "\u00e4", "ok")
+
+
 def test_an_unknown_type_is_text_and_says_so() -> None:
     unknown = column_type("mystery", "mystery", builtin=False)
     assert unknown.kind is Kind.STRING

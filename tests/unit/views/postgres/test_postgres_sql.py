@@ -9,7 +9,7 @@ import pytest
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
-from changelog.contract.rows.types import column_type
+from changelog.contract.rows.types import TypType, column_type
 from tests.support.hostile_rows import column_types
 from views.meaning.view import as_meant
 from views.postgres.functions import AGGREGATES, FUNCTIONS, SPECIAL, WINDOWS
@@ -26,6 +26,8 @@ OWN = column_types() | {
     "j": column_type("jsonb", "jsonb"),
     "Up": column_type("int4", "integer"),
     "big": column_type("numeric", "numeric"),
+    "e": column_type("mood", "mood", form=TypType.ENUM, builtin=False, labels=("sad", "ok")),
+    "eo": column_type("mood", "mood", form=TypType.ENUM, builtin=False),
 }
 TABLES = {T: OWN, U: {name: OWN[name] for name in ("k", "a", "n", "s")}}
 KEYS = {T: ("k",), U: ("k",)}
@@ -109,6 +111,9 @@ def made(query: str) -> str:
          "(extract(year FROM t.dt) - cast(t.dt < DATE '0001-01-01' AS int))"),
         ("(date '2024-02-29')::text", "cast(DATE '2024-02-29' AS string)"),
         ("(SELECT s FROM u WHERE k = 1)", "(SELECT u.s AS c0 FROM public.u AS u WHERE (u.k = 1))"),
+        ("e < 'ok'",
+         "(label_place(t.e, array('sad', 'ok')) < label_place('ok', array('sad', 'ok')))"),
+        ("max(e)", "get(array('sad', 'ok'), max(label_place(t.e, array('sad', 'ok'))) - 1)"),
         ("E'x'", None),
     ],
 )  # fmt: skip
@@ -195,6 +200,9 @@ def test_nulls_are_last_and_an_order_without_a_limit_goes():
 
 
 REFUSED = {
+    "SELECT max(eo) AS x FROM t": ("does not have the order of the enum's labels", "capture anew"),
+    "SELECT k FROM t WHERE eo > 'a'": ("does not have the order", "capture anew"),
+    "SELECT k FROM t WHERE e = 'a'": ("not known to be a constant", "sad or ok"),
     "SELECT k,\n  n / 3 / a AS q FROM t": ("2:3: ", "round("),
     "SELECT avg(n / 3) AS q FROM t": ("1:8: ", "round("),
     "SELECT k, m / 3 * (n / 3) AS q FROM t": ("digits", "numeric("),
