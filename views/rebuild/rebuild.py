@@ -363,7 +363,7 @@ class RebuildRun:
         except Exception as error:
             # Whoever is asked to end has his jobs cancelled, and needs nothing for a next round.
             if not self._run.stop():
-                raise
+                raise explained(error, "holding the rows for rounds without Spark") from error
             log.debug("nothing is held: %s", error)
             self._resident.forget()
 

@@ -25,6 +25,7 @@ from replay.broker.topics import NewestFrontier
 from replay.cut.asof import AsOf
 from tests.unit.replay.states import RECORD
 from views.base.config import VerifyMode
+from views.base.failure import RebuildError
 from views.base.sections import LockOn
 from views.generations.history import HistoryRow
 from views.generations.lock import Moving
@@ -283,6 +284,7 @@ def test_a_follower_that_is_asked_to_end_needs_nothing_for_a_next_round(
     made: Any = RebuildRun.__new__(RebuildRun)
     made._resident = CancelledResident()
     made._run = SimpleNamespace(stop=lambda: is_asked_to_end, stages=None)
-    with nullcontext() if is_asked_to_end else pytest.raises(RuntimeError):
+    failed = pytest.raises(RebuildError, match=r"holding the rows .*: the jobs were cancelled")
+    with nullcontext() if is_asked_to_end else failed:
         made._hold(None, SimpleNamespace(unkeyed=()), [], [], object())
     assert made._resident.is_ready is not is_asked_to_end
