@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
 
 import duckdb
 import psycopg2
 import pytest
+from psycopg2.extras import register_default_json, register_default_jsonb
 from pyspark.errors import PySparkException
 
 from changelog.contract.base.errors import ChangelogError, ViewError
@@ -49,8 +53,8 @@ def plain(value, *, real=False):
             return ("float", float(f"{value:.{6 if real else 9}g}") + 0.0)
         case bool() | None:
             return value
-        case list():
-            return tuple(plain(each, real=real) for each in value)
+        case list() | dict():
+            return nested(value, real)
         case datetime():
             zone = value.tzinfo is not None
             return (value.astimezone(UTC).replace(tzinfo=None) if zone else value, zone)
@@ -58,11 +62,24 @@ def plain(value, *, real=False):
             return value
 
 
+def nested(value, real):
+    """Return a list, or an object of JSON."""
+    if isinstance(value, list):
+        return tuple(plain(each, real=real) for each in value)
+    pairs = (
+        (name, each.isoformat() if isinstance(each, date) else each) for name, each in value.items()
+    )
+    return tuple((name, plain(each)) for name, each in pairs)
+
+
 class Asked:
     """Asks PostgreSQL, Spark and the verifier."""
 
     def __init__(self, engines):
         self.engines, self.cursor = engines, engines.source.cursor
+        exact = partial(json.loads, parse_float=Decimal)
+        for register in (register_default_json, register_default_jsonb):
+            register(self.cursor.connection, loads=exact)
         self.wrong: list[tuple[object, ...]] = []
         self.count: Counter[str] = Counter()
 

@@ -422,6 +422,16 @@ QUERIES = (
     ),
     "SELECT t.id, t.a FROM t WHERE {cond} ORDER BY t.a {way}, t.id LIMIT 3",
     "SELECT t.id, t.e FROM t WHERE {cond} ORDER BY t.e {way}, t.id LIMIT 4",
+    "SELECT t.id, json_build_object('a', t.a, 'user-id', t.n, '1', {col}) AS x FROM t WHERE {cond}",
+    (
+        "SELECT {col} AS k, coalesce(jsonb_agg(jsonb_build_object('xx', t.s, 'n', t.n, 'w', t.w)"
+        " ORDER BY t.a {way}, t.id) FILTER (WHERE {cond}), '[]') AS x FROM t GROUP BY 1"
+    ),
+    (
+        "SELECT t.id, (SELECT json_agg(json_build_object('n', u.n, 'c', u.c) ORDER BY u.n {way},"
+        " u.id) FROM u WHERE u.t = t.id) AS x, 1 AS y FROM t WHERE {cond}"
+    ),
+    "SELECT t.f, json_agg({col} ORDER BY t.a {way}, t.id) AS x FROM t WHERE t.id = 6 GROUP BY 1",
     "SELECT DISTINCT t.e FROM t WHERE {cond} ORDER BY t.e {way} LIMIT 2",
     "SELECT t.f, string_agg(t.e::text, ',' ORDER BY t.e {way}, t.id) AS x FROM t GROUP BY t.f",
     "SELECT t.id, t.s FROM t ORDER BY 2 {way}, 1 DESC OFFSET 2 LIMIT 4",

@@ -19,6 +19,7 @@ from views.postgres.functions import (
     INSTEAD,
     OF_DEFAULTS,
     OF_MOMENTS,
+    OF_ORDER,
     OPERATORS,
     PARTS,
     PATTERNS,
@@ -55,6 +56,7 @@ from views.postgres.types import (
     as_numeric,
     bounded,
     common,
+    document_of,
     element_of,
     in_spark,
     list_of,
@@ -65,6 +67,7 @@ from views.postgres.values import (
     NULL,
     Value,
     as_text,
+    check_compared,
     condition,
     implicit_cast,
     labels_of,
@@ -125,6 +128,8 @@ _STEPS = (exp.JSONExtractScalar, exp.JSONExtract, exp.JSONBExtractScalar, exp.JS
 _SURROGATES = 0xD800, 0xDFFF
 _KEY = re.compile("[A-Za-z0-9_ .:/@#+-]+")
 """A name in a path of JSON."""
+_NAME_IN_JSON = re.compile("[A-Za-z0-9_-]+")
+"""A name in JSON that a query makes."""
 _PLAIN_KEY = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """A name that needs no quotes in a path of JSON."""
 _ODD_NUMBER = re.compile(r"[+-]\d+|0\d+|\d{10,}")
@@ -378,8 +383,9 @@ class Expressions:
                 for side, raw in zip(sides, (one, other), strict=True)
             ]
             return f"({texts[0]} {sign} {texts[1]})"
-        same = (len(names) == 1 and "enum" not in names) or names <= {*NUMBERS} or names <= {*TEXTS}
-        if not same and names != {"date", "timestamp"}:
+        check_compared(node, kinds)
+        same = len(names) == 1 or names <= {*NUMBERS} or names <= {*TEXTS}
+        if names == {"enum"} or (not same and names != {"date", "timestamp"}):
             hint = "write … AT TIME ZONE 'UTC'" if "timestamptz" in names else "cast one of them"
             raise refusal(node, f"{kinds[0]} is not compared with {kinds[1]}", hint)
         if names <= {*INTEGERS, "numeric"}:
@@ -826,7 +832,7 @@ class Expressions:
         if not isinstance(call, exp.Anonymous):
             raise refusal(node, "it is not known here")
         name = call.name.lower()
-        if name in {"string_agg", "array_agg"} and window is None:
+        if name in OF_ORDER and window is None:
             return self._in_order(node, name, list(call.expressions), where)
         arguments = list(call.expressions)
         if name in AGGREGATES:
@@ -906,6 +912,7 @@ class Expressions:
         distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
         if distinct:
             arguments = list(arguments[0].expressions)
+            check_compared(node, [self.value(argument).kind for argument in arguments])
         if any(isinstance(argument, exp.Order) for argument in arguments):
             raise refusal(node, "an order in an aggregate is not known here")
         self._aggregate = window is None
@@ -939,14 +946,14 @@ class Expressions:
     def _in_order(
         self, node: exp.Expr, name: str, arguments: list[exp.Expr], where: exp.Expr | None
     ) -> Value:
-        """Translate string_agg and array_agg."""
+        """Translate string_agg, array_agg and json_agg."""
         order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
         parts = [*arguments[:-1], *([] if order is None else [order.this])]
         distinct = bool(parts) and isinstance(parts[0], exp.Distinct)
         parts = list(parts[0].expressions) if distinct else parts
         between = self.value(parts[1]) if len(parts) == 2 else NULL  # noqa: PLR2004 - and a sign
         has_sign = between.kind.name == "unknown" and between.constant is not None
-        if order is None or not (len(parts) == 1 if name == "array_agg" else has_sign):
+        if order is None or not (has_sign if name == "string_agg" else len(parts) == 1):
             raise refusal(node, "the order of the values is not determined", INSTEAD[name])
         wheres = [] if where is None else [self.condition(where)]
         value = self._inside(node, parts[0])
@@ -954,7 +961,12 @@ class Expressions:
             raise refusal(node, f"string_agg of {value.kind} is not known", "cast it: …::text")
         if value.kind.name == "bpchar" and name == "array_agg":
             raise refusal(node, "a list of char(n) is not known", "cast it: …::text")
-        if element_of(value.kind) is not None:
+        is_json = name.startswith("json")
+        if is_json:
+            _check_in_json(node, value.kind)
+        if distinct:
+            check_compared(node, [value.kind])
+        if not is_json and (value.kind.name == "document" or element_of(value.kind) is not None):
             raise refusal(node, "a list of lists is not known")
         kind = TEXT if name == "string_agg" or value.kind.name == "unknown" else value.kind
         built = as_text(node, value) if kind is TEXT else implicit_cast(node, value, kind)
@@ -970,6 +982,8 @@ class Expressions:
         called = f"array_agg({word}{built} ORDER BY {sorts}){suffix}"
         if name == "array_agg":
             return Value(called, list_of(kind))
+        if is_json:
+            return Value(called, document_of([("", kind)]))
         # Spark's listagg ends with an error of its own beside a DISTINCT of another value.
         return Value(f"array_join({called}, {between.text})", TEXT)
 
@@ -1023,7 +1037,7 @@ class Expressions:
                 raise refusal(node, "such a window is not known", "write all of it in OVER (…)")
         listed = [
             *self.within,
-            *(self.value(key).text for key in base.args.get("partition_by") or ()),
+            *(self.key(key).text for key in base.args.get("partition_by") or ()),
         ]
         if listed:
             parts.append(f"PARTITION BY {', '.join(listed)}")
@@ -1032,6 +1046,12 @@ class Expressions:
         if spec := base.args.get("spec"):
             parts.append(self._frame(spec))
         return f"({' '.join(parts)})"
+
+    def key(self, node: exp.Expr) -> Value:
+        """Translate a value by which rows are put together."""
+        value = self.value(node)
+        check_compared(node, [value.kind])
+        return value
 
     def _frame(self, node: exp.Expr) -> str:
         def end(name: str) -> str:
@@ -1072,8 +1092,36 @@ class Expressions:
         return Value(text(chr(int(number))), TEXT)
 
     def _fn_coalesce(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        values = [self.value(argument) for argument in arguments if not _is_empty_json(argument)]
+        is_json = any(value.kind.name in {"json", "jsonb", "document"} for value in values)
+        if len(values) < len(arguments) and is_json:
+            arguments = [part.this if _is_empty_json(part) else part for part in arguments]
         kind, texts = self.unified(node, [self.value(argument) for argument in arguments])
         return Value(f"coalesce({', '.join(texts)})", kind)
+
+    def _fn_json_build_object(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        """Translate an object to a struct: in jsonb, shorter names are first."""
+        names = [part.name if isinstance(part, exp.Literal) else "" for part in arguments[::2]]
+        if len({name.lower() for name in names}) < len(names) or not all(
+            map(_NAME_IN_JSON.fullmatch, names)
+        ):
+            why = "its names are not constants of letters, digits, _ and -, each once"
+            raise refusal(node, why, "write json_build_object('a', x, 'b', y)")
+        if len(arguments) != 2 * len(names) or not names:
+            raise refusal(node, "a name has no value", "write json_build_object('a', x, 'b', y)")
+        texts, parts = [], []
+        for name, argument in zip(names, arguments[1::2], strict=True):
+            value = self.value(argument)
+            kind = TEXT if value.kind.name == "unknown" else value.kind
+            _check_in_json(argument, kind)
+            texts.append(f"{text(name)}, {implicit_cast(node, value, kind)}")
+            parts.append((name, kind))
+        if isinstance(node, exp.Anonymous) and node.name.lower().startswith("jsonb"):
+            order = sorted(range(len(names)), key=lambda place: (len(names[place]), names[place]))
+            texts, parts = [texts[place] for place in order], [parts[place] for place in order]
+        return Value(f"named_struct({', '.join(texts)})", document_of(parts))
+
+    _fn_jsonb_build_object = _fn_json_build_object
 
     def _fn_greatest(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         values = [self.value(argument) for argument in arguments]
@@ -1308,6 +1356,37 @@ def _steps_of(step: exp.Expr) -> list[list[str]]:
         is_number = not isinstance(by, exp.JSONPath) and name.isdecimal()
         steps.append([f"[{name}]", form] if is_number else [form])
     return steps
+
+
+def _is_empty_json(node: exp.Expr) -> bool:
+    """Tell whether an expression is `'[]'::json`, or of jsonb."""
+    return (
+        isinstance(node, exp.Cast)
+        and node.to.this in {_DType.JSON, _DType.JSONB}
+        and isinstance(node.this, exp.Literal)
+        and node.this.name.strip() == "[]"
+    )
+
+
+def _check_in_json(node: exp.Expr, kind: PgType) -> None:
+    """Refuse a value whose JSON is not what its column shows."""
+    element = element_of(kind)
+    scalars = (
+        *INTEGERS,
+        "numeric",
+        *TEXTS,
+        "bool",
+        "date",
+        "timestamp",
+        "enum",
+        "uuid",
+        "document",
+    )
+    if (kind if element is None else element).name not in {*scalars, "unknown"}:
+        hint = "write it as a column of its own"
+        if kind.name in FLOATS:
+            hint = "NaN is a text in JSON: write (…)::numeric(18, 6)"
+        raise refusal(node, f"{kind} in JSON is not known here", hint)
 
 
 def _label(node: exp.Expr, kind: PgType, place: str) -> Value:

@@ -187,10 +187,11 @@ SPECIAL = (
         "least",
         "nullif",
     ),
+    *("json_build_object", "jsonb_build_object"),
     *("regexp_like", "regexp_replace", "round", "to_char"),
 )
 """Functions of one row with methods of their own in `Expressions`."""
-OF_ORDER = ("array_agg", "percentile_cont", "string_agg")
+OF_ORDER = ("array_agg", "json_agg", "jsonb_agg", "percentile_cont", "string_agg")
 """Aggregates over values in an order, with methods of their own too."""
 
 AGGREGATES: dict[str, tuple[Form, ...]] = {
@@ -309,6 +310,22 @@ INSTEAD = {
     "date_trunc": "write date_trunc('month', x::timestamp), or date_trunc('month', x, 'UTC')",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
     "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",
+    **dict.fromkeys(
+        ("json_agg", "jsonb_agg"),
+        "write json_agg(x ORDER BY y), with an order that determines the row",
+    ),
+    **dict.fromkeys(
+        (
+            "to_json",
+            "to_jsonb",
+            "row_to_json",
+            "json_object",
+            "json_object_agg",
+            "jsonb_object_agg",
+        ),
+        "write json_build_object('a', x, 'b', y), with constant names",
+    ),
+    **dict.fromkeys(("json_build_array", "jsonb_build_array"), "write ARRAY[x, y]"),
     "array_agg": "write array_agg(x ORDER BY y), with an order that determines the row",
     **dict.fromkeys(
         ("min", "max"),

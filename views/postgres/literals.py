@@ -100,6 +100,9 @@ def constant(  # noqa: PLR0911 - one for each sort
     """
     if (element := element_of(kind)) is not None:
         return _list(quoted_text, kind, element)
+    if kind.name == "document":
+        is_list = kind.parts[0][0] == "" and quoted_text.strip() == "[]"
+        return f"cast(array() AS {in_spark(kind)})" if is_list else None
     if kind.labels and quoted_text not in kind.labels:
         return None
     if kind.name in TEXTS or kind.name not in KNOWN:

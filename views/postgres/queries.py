@@ -17,7 +17,7 @@ from views.postgres.functions import AGGREGATES, OF_ORDER
 from views.postgres.parts import check_parts
 from views.postgres.scopes import Scope, Source, columns_of
 from views.postgres.types import BOOL, FLOATS, TEXT, PgType, common, in_spark, of_column
-from views.postgres.values import Value, author_text, implicit_cast, refusal
+from views.postgres.values import Value, author_text, check_compared, implicit_cast, refusal
 from views.project.query import quoted
 
 _SETS: dict[type[exp.Expr], str] = {
@@ -217,6 +217,8 @@ class QueryTranslator:
                 raise refusal(node, f"{one} and {other} are not converted to one type", hint)
             kinds.append(kind)
         word = _SETS[type(node)] + ("" if node.args.get("distinct") else " ALL")
+        if word != "UNION ALL":
+            check_compared(node, kinds)
         built = Combined(
             first, second, word, kinds, with_clause=with_clause, names=list(first.names)
         )
@@ -273,6 +275,8 @@ class QueryTranslator:
         on = None if distinct is None else distinct.args.get("on")
         if on is None:
             built.distinct = distinct is not None
+            if built.distinct:
+                check_compared(node, built.kinds)
             return self._tail(node, reader, built)
         order = node.args.get("order")
         if order is None or node.args.get("limit") or node.args.get("offset"):
@@ -281,7 +285,7 @@ class QueryTranslator:
                 "write ORDER BY by its columns and the primary key, and LIMIT in a query around it",
             )  # fmt: skip
         keys = on.expressions if isinstance(on, exp.Tuple) else [on]
-        groups = {reader.value(self._output(key, node)).text for key in keys}
+        groups = {reader.key(self._output(key, node)).text for key in keys}
         first = order.expressions[: len(keys)]
         if {reader.value(self._output(key.this, node)).text for key in first} - groups:
             raise refusal(
@@ -874,7 +878,7 @@ class QueryTranslator:
                 continue
             for one in key.expressions if isinstance(key, exp.Tuple) else [key]:
                 expression = self._grouping(one, node, reader)
-                value = reader.value(expression)
+                value = reader.key(expression)
                 if not expression.find(exp.Column):
                     raise refusal(key, "GROUP BY has a constant", "leave it out")
                 plain.append(value.text)
@@ -900,7 +904,7 @@ class QueryTranslator:
                 raise refusal(
                     key, "nested grouping sets are not known", "write the sets one by one"
                 )
-            return reader.value(self._grouping(part, node, reader)).text
+            return reader.key(self._grouping(part, node, reader)).text
 
         return f"{_GROUPS[type(key)]} ({', '.join(map(listed, key.expressions))})"
 

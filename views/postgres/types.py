@@ -28,6 +28,8 @@ class PgType:
         scale: its decimal places.
         even: whether every value of a numeric has `scale` digits in PostgreSQL's text.
         labels: of an enum, in their order, as far as the log has them.
+        parts: of JSON that the query makes, the names and types of an object's values, or without
+            a name the type of a list's elements.
     """
 
     name: str
@@ -35,6 +37,7 @@ class PgType:
     scale: int = 0
     even: bool = True
     labels: tuple[str, ...] = ()
+    parts: tuple[tuple[str, PgType], ...] = ()
 
     def __str__(self) -> str:
         base = self.name.removesuffix("[]")
@@ -59,6 +62,7 @@ _SHOWN = {
     "bpchar": "char(n)",
     "bool": "boolean",
     "unknown": "a constant in quotes",
+    "document": "JSON that the query makes",
 }
 WIDTHS = {"int2": 5, "int4": 10, "int8": 19}
 """Digits of the integers."""
@@ -131,6 +135,11 @@ def list_of(kind: PgType) -> PgType:
     return replace(kind, name=f"{kind.name}[]")
 
 
+def document_of(parts: Sequence[tuple[str, PgType]]) -> PgType:
+    """Return the type of JSON with these parts."""
+    return PgType("document", parts=tuple(parts))
+
+
 def element_of(kind: PgType) -> PgType | None:
     """Return the type of a list's elements; None for a type that is no list."""
     return replace(kind, name=kind.name[:-2]) if kind.name.endswith("[]") else None
@@ -140,6 +149,12 @@ def in_spark(kind: PgType) -> str:
     """Return the name of a type in Spark's SQL."""
     if (element := element_of(kind)) is not None:
         return f"array<{in_spark(element)}>"
+    if kind.name == "document":
+        (first, inner), *_ = kind.parts
+        if not first:
+            return f"array<{in_spark(inner)}>"
+        fields = ", ".join(f"`{name}`: {in_spark(part)}" for name, part in kind.parts)
+        return f"struct<{fields}>"
     if kind.name == "numeric":
         return f"decimal({kind.precision}, {kind.scale})"
     return _SPARK.get(kind.name, "string")
@@ -199,7 +214,8 @@ def common(  # noqa: PLR0911 - one for each sort
     if names == {"enum"}:
         return newest(typed)
     if len(names) == 1:
-        return typed[0] if len({*typed}) == 1 or element_of(typed[0]) is None else None
+        whole = element_of(typed[0]) is None and names != {"document"}
+        return typed[0] if len({*typed}) == 1 or whole else None
     if names <= {*INTEGERS}:
         return max(typed, key=lambda kind: INTEGERS.index(kind.name))
     if names <= {*NUMBERS}:

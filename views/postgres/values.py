@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -172,9 +173,16 @@ def sortable(node: exp.Expr, value: Value) -> str:
     """
     if value.kind.name == "bpchar":  # without its trailing blanks
         return f"trim(TRAILING ' ' FROM {value.text})"
+    check_compared(node, [value.kind])
     if value.kind.name != "enum":
         return value.text
     return f"label_place({value.text}, {labels_of(node, value.kind)})"
+
+
+def check_compared(node: exp.Expr, kinds: Iterable[PgType]) -> None:
+    """Refuse JSON that a query makes in a place where equal values are found: groups, DISTINCT."""
+    if any(kind.name == "document" for kind in kinds):
+        raise refusal(node, "JSON is not compared here", "compare what it is made of")
 
 
 def labels_of(node: exp.Expr, kind: PgType) -> str:

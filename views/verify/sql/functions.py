@@ -326,12 +326,12 @@ by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that
 (`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts, an
 element of a list (`l[1]`); UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY
 with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary key alone; FILTER, windows and
-their frames, `array_agg`, `string_agg` and `percentile_cont` with an order, CASE, comparisons of
-rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant pattern, `~`,
-`~*` and `regexp_replace` with a plain one, `||`, `::`, `->>` of a name or a number from 0, `#>>` of
-names and numbers, intervals that are added to dates and moments, `AT TIME ZONE 'UTC'`. Not known
-yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a session, `age`,
-`initcap`, `?` and `@>` of JSON, its elements from the end.
+their frames, `array_agg`, `json_agg`, `string_agg` and `percentile_cont` with an order, CASE,
+comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant
+pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`, `::`, `->>` of a name or a number
+from 0, `#>>` of names and numbers, intervals that are added to dates and moments, `AT TIME ZONE
+'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a
+session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
 
 - **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
   key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One
@@ -346,6 +346,11 @@ yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a
   a path, `j #>> '{0}'` is not. Where an element of JSON is an object, a list or a number with a
   fraction, the proof ends with an error that names it.
 - Groups by a char(n) are PostgreSQL's: blanks at its end do not count.
+- **JSON that a query makes** is a nested document, whose values have types, as columns have:
+  `json_build_object('a', x)` is a struct, with constant names, `json_agg(x ORDER BY y)` a list,
+  null of no rows, and `coalesce(json_agg(…), '[]')` an empty one. Numbers count by their value. It
+  is passed on or shown, not compared, sorted or read; floats, json and moments with a zone are not
+  put into it.
 - **Enums have the order of their labels**, in ORDER BY, `<`, min and max, greatest and least:
   capture writes it into the schema. A label that was added since then is an error, until capture
   is started anew; so is a log that an older version has written refused.

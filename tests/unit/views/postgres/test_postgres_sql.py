@@ -113,6 +113,11 @@ def made(query: str) -> str:
         ("(SELECT s FROM u WHERE k = 1)", "(SELECT u.s AS c0 FROM public.u AS u WHERE (u.k = 1))"),
         ("e < 'ok'",
          "(label_place(t.e, array('sad', 'ok')) < label_place('ok', array('sad', 'ok')))"),
+        ("jsonb_build_object('bb', a, 'c', NULL, 'a', s)",
+         "named_struct('a', t.s, 'c', cast(NULL AS string), 'bb', t.a)"),
+        ("coalesce(json_agg(json_build_object('n', n) ORDER BY k), '[]')",
+         ("coalesce(array_agg(named_struct('n', t.n) ORDER BY t.k ASC NULLS LAST),"
+          " cast(array() AS array<struct<n: decimal(10, 3)>>))")),
         ("max(e)", "get(array('sad', 'ok'), max(label_place(t.e, array('sad', 'ok'))) - 1)"),
         ("E'x'", None),
     ],
@@ -200,6 +205,15 @@ def test_nulls_are_last_and_an_order_without_a_limit_goes():
 
 
 REFUSED = {
+    "SELECT json_agg(a) AS x FROM t": ("order of the values", "json_agg(x ORDER BY y)"),
+    "SELECT json_build_object('a', d) AS x FROM t": ("double precision in JSON", "numeric"),
+    "SELECT json_build_object('a', j) AS x FROM t": ("jsonb in JSON", "a column of its own"),
+    "SELECT json_build_object('a', 1, 'A', 2) AS x FROM t": ("each once", "write"),
+    "SELECT json_build_object(s, 1) AS x FROM t": ("constants of letters", "write"),
+    "SELECT DISTINCT jsonb_build_object('a', a) AS x FROM t": ("not compared", "made of"),
+    "SELECT count(*) AS x FROM t GROUP BY jsonb_build_object('a', a)": ("not compared", "made of"),
+    "SELECT k FROM t ORDER BY jsonb_build_object('a', a), k LIMIT 1": ("not compared", "made of"),
+    "SELECT row_to_json(t) AS x FROM t": ("row_to_json is not known", "json_build_object"),
     "SELECT max(eo) AS x FROM t": ("does not have the order of the enum's labels", "capture anew"),
     "SELECT k FROM t WHERE eo > 'a'": ("does not have the order", "capture anew"),
     "SELECT k FROM t WHERE e = 'a'": ("not known to be a constant", "sad or ok"),
