@@ -129,6 +129,11 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("'7'::int + {i}", "{i} + '3'", "round({n})::int"),
         *("{il}[1]", "{il}[2]", "{il}[{i}]", "{il}[0]", "{il}[-1]", "{il}[sm]"),
         "array_upper({sl}, 1)",
+        *(
+            "array_position({il}, {i}::int)",
+            "array_position({sl}, {s})",
+            "cardinality({il} || {il})",
+        ),
     ),
     "n": (
         *(
@@ -254,10 +259,14 @@ FORMS: dict[str, tuple[str, ...]] = {
     "fr": ("{fr} / 3::real", "{fr} + {fr}"),
     "e": ("coalesce({e}, 'sad')", "nullif({e}, 'ok')", "greatest({e}, 'ok')"),
     "il": (
+        *("{il} || {il}", "array_append({il}, {i}::int)", "array_prepend(a, {il})"),
+        *("array_remove({il}, {i}::int)", "({il})[2:3]", "({il})[sm:]", "({il})[:a]"),
         *("coalesce({il}, {il})", "CASE WHEN {f} THEN {il} ELSE {il} END", "coalesce({il}, '{}')"),
         *("ARRAY[{i}::int, 1]", "ARRAY[sm, {i}::int, NULL]", "CASE WHEN {f} THEN {il} END"),
     ),
     "sl": (
+        *("{sl} || {sl}", "array_append({sl}, {s})", "array_prepend({s}, {sl})"),
+        *("array_remove({sl}, {s})", "({sl})[2:3]", "({sl})[sm:]", "({sl})[:a]"),
         *("coalesce({sl}, {sl})", "CASE WHEN {f} THEN {sl} ELSE {sl} END", "coalesce({sl}, '{a}')"),
         *("ARRAY[{s}, {s}]", "ARRAY[{s}, 'x', NULL]"),
     ),

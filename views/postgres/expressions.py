@@ -289,11 +289,29 @@ class Expressions:
 
     def _joined(self, node: exp.DPipe) -> Value:
         sides = [self.value(node.left), self.value(node.right)]
+        if any(element_of(side.kind) is not None for side in sides):
+            return self._joined_lists(node, *sides)
         if not any(side.kind.name in {*TEXTS, "unknown"} for side in sides):
             kinds = f"{sides[0].kind} || {sides[1].kind}"
             raise refusal(node, f"{kinds} is not known", "cast one of them: …::text")
         parts = [as_text(node, side) for side in sides]
         return Value(f"({parts[0]} || {parts[1]})", TEXT)
+
+    def _joined_lists(self, node: exp.Expr, one: Value, other: Value) -> Value:
+        """Translate `||` of two lists, or of one and an element; a null list counts as empty."""
+        listed = other if element_of(one.kind) is None else one
+        element, texts = _compared_element(node, listed), []
+        for side in (one, other):
+            # PostgreSQL takes a constant for a list.
+            is_list = side.kind.name == "unknown" or element_of(side.kind) is not None
+            if is_list and side.kind.name not in {"unknown", listed.kind.name}:
+                raise refusal(node, "its sides are of different types", "cast one of them")
+            texts.append(
+                implicit_cast(node, side, listed.kind)
+                if is_list
+                else f"array({_list_item(node, side, element)})"
+            )
+        return Value(f"list_joined({', '.join(texts)})", listed.kind)
 
     def _power(self, node: exp.Pow) -> Value:
         self._bound(node, node.this, node.expression)
@@ -482,6 +500,8 @@ class Expressions:
         """Translate `l[1]`, which is null of a number that no element has."""
         value, index = self.value(node.this), node.expressions[0]
         element = element_of(value.kind)
+        if element is not None and isinstance(index, exp.Slice) and len(node.expressions) == 1:
+            return self._slice(node, value, index)
         if element is None or len(node.expressions) > 1 or isinstance(index, exp.Slice):
             hint = "write … -> 'name'" if "json" in value.kind.name else ""
             raise refusal(node, "only an element of a list is known, and no part of one", hint)
@@ -494,6 +514,16 @@ class Expressions:
         if number.constant is not None:
             place = str(max(int(number.constant), 0) - 1)
         return Value(f"get({value.text}, {place})", element)
+
+    def _slice(self, node: exp.Bracket, value: Value, part: exp.Slice) -> Value:
+        _compared_element(node, value)
+        ends = []
+        for bound, default in ((part.this, "1"), (part.expression, f"array_size({value.text})")):
+            number = None if bound is None else self.value(bound)
+            if number is not None and number.kind.name not in {"int2", "int4"}:
+                raise refusal(node, f"a bound is {number.kind}", "cast it: …::integer")
+            ends.append(default if number is None else number.text)
+        return Value(f"list_part({value.text}, {', '.join(ends)})", value.kind)
 
     def _of_lists(self, node: exp.Binary) -> Value:
         """Translate `@>`, `<@` and `&&` of lists; a null in a list equals nothing."""
@@ -1099,6 +1129,33 @@ class Expressions:
         kind, texts = self.unified(node, [self.value(argument) for argument in arguments])
         return Value(f"coalesce({', '.join(texts)})", kind)
 
+    def _fn_array_append(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        """Translate array_append, array_prepend, array_remove and array_position."""
+        name = node.name.lower()
+        if len(arguments) != 2:  # noqa: PLR2004 - a list and an element
+            raise refusal(node, f"{name} takes a list and an element")
+        values = [self.value(argument) for argument in arguments]
+        listed, value = values[::-1] if name == "array_prepend" else values
+        item = _list_item(node, value, _compared_element(node, listed))
+        match name:
+            case "array_append":
+                return Value(f"list_joined({listed.text}, array({item}))", listed.kind)
+            case "array_prepend":
+                return Value(f"list_joined(array({item}), {listed.text})", listed.kind)
+            case "array_remove":
+                return Value(f"list_without({listed.text}, {item})", listed.kind)
+            case _:
+                return Value(f"list_place({listed.text}, {item})", INT4)
+
+    _fn_array_position = _fn_array_prepend = _fn_array_remove = _fn_array_append
+
+    def _fn_array_cat(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
+        values = [self.value(argument) for argument in arguments]
+        is_list = [v.kind.name == "unknown" or element_of(v.kind) is not None for v in values]
+        if is_list != [True, True] or {value.kind.name for value in values} == {"unknown"}:
+            raise refusal(node, "array_cat takes two lists", "write l || m")
+        return self._joined_lists(node, *values)
+
     def _fn_json_build_object(self, node: exp.Expr, arguments: list[exp.Expr]) -> Value:
         """Translate an object to a struct: in jsonb, shorter names are first."""
         names = [part.name if isinstance(part, exp.Literal) else "" for part in arguments[::2]]
@@ -1322,6 +1379,13 @@ def _as_element(node: exp.Expr, value: Value, kind: PgType) -> str:
     if kind.name == "numeric" or (kind.name in INTEGERS and value.kind != kind):
         return f"cast({built} AS {in_spark(kind)})"
     return built
+
+
+def _list_item(node: exp.Expr, value: Value, kind: PgType) -> str:
+    """Return the SQL of a value that becomes or is sought as an element of a list."""
+    if value.kind.name == "bpchar":
+        raise refusal(node, "a char(n) is no element of a list of texts here", "cast it: …::text")
+    return _as_element(node, value, kind)
 
 
 def _significant(node: exp.Expr, value: Value, precision: int, scale: int = 0) -> Value:

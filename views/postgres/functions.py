@@ -187,6 +187,7 @@ SPECIAL = (
         "least",
         "nullif",
     ),
+    *("array_append", "array_cat", "array_position", "array_prepend", "array_remove"),
     *("json_build_object", "jsonb_build_object"),
     *("regexp_like", "regexp_replace", "round", "to_char"),
 )
@@ -331,6 +332,7 @@ INSTEAD = {
         ("min", "max"),
         "write x::text for the order of texts",
     ),
+    "unnest": "keep the list, or have its elements as rows of a table in PostgreSQL",
     "jsonb_typeof": "write x ->> 'name' and compare it",
 }
 """Hints of refused functions."""

@@ -6,6 +6,10 @@
 | `array_agg(x ORDER BY y)` | PostgreSQL's list in an order, with nulls; null of no rows |
 | `has_all(l, m)` | PostgreSQL's `l @> m`: whether each element of m is one of l; no null is |
 | `json_element(j, '$.a[0]')` | an element of a list in JSON as text; null of a null |
+| `list_joined(l, m)` | the elements of both lists; of one alone where the other is null |
+| `list_part(l, 2, 3)` | PostgreSQL's `l[2:3]` |
+| `list_place(l, x)` | the place of the first element that is x, from 1; null is found, too |
+| `list_without(l, x)` | the list without elements that are x, or null if it is |
 | `label_place(m, array('sad', 'ok'))` | the number of a label of an enum, from 1 |
 | `significant(d, 15, p, s)` | a float as PostgreSQL casts it to numeric(p, s): by so many digits |
 """
@@ -27,6 +31,8 @@ from views.project import quotients
 _PART_OF_ORDER = re.compile(
     r"(.*?)(?:\s+(DESC|ASC))?(?:\s+NULLS\s+(FIRST|LAST))?", re.IGNORECASE | re.DOTALL
 )
+_ELEMENT = "`element of this list`"
+"""The name of an element in a lambda, which hides no column."""
 _DISTINCT = re.compile(r"\s*DISTINCT\b", re.IGNORECASE)
 
 
@@ -134,6 +140,42 @@ def _json_element(parts: Sequence[str]) -> str:
     return f"try_variant_get(parse_json({document}), {path}, 'string')"
 
 
+def _list_joined(parts: Sequence[str]) -> str:
+    _check_number(parts, 2, "list_joined(l, array(1, 2))")
+    return f"coalesce(concat({', '.join(parts)}), {', '.join(parts)})"
+
+
+def _list_part(parts: Sequence[str]) -> str:
+    _check_number(parts, 3, "list_part(l, 2, 3)")
+    values, first, last = parts
+    start = f"greatest({first}, 1)"
+    end = f"greatest(least({last}, array_size({values})), {start} - 1)"
+    return (
+        f"(CASE WHEN {first} IS NOT NULL AND {last} IS NOT NULL "
+        f"THEN slice({values}, {start}, {end} - {start} + 1) END)"
+    )
+
+
+def _list_place(parts: Sequence[str]) -> str:
+    _check_number(parts, 2, "list_place(l, 1)")
+    values, value = parts
+    nulls = f"transform({values}, {_ELEMENT} -> {_ELEMENT} IS NULL)"
+    place = f"CASE WHEN {value} IS NULL THEN array_position({nulls}, true) "
+    return f"cast(nullif({place}ELSE array_position({values}, {value}) END, 0) AS int)"
+
+
+def _list_without(parts: Sequence[str]) -> str:
+    _check_number(parts, 2, "list_without(l, 1)")
+    values, value = parts
+    return f"filter({values}, {_ELEMENT} -> NOT ({_ELEMENT} <=> {value}))"
+
+
+def _check_number(parts: Sequence[str], number: int, example: str) -> None:
+    if len(parts) != number:
+        name = example.partition("(")[0]
+        raise ViewError(f"{name} takes {number} arguments", hint=f"write {example}")
+
+
 def _label_place(parts: Sequence[str]) -> str:
     if len(parts) != 2:  # noqa: PLR2004 - a label and all labels
         raise ViewError(
@@ -176,6 +218,10 @@ _EXPANDED: dict[str, Callable[[Sequence[str]], str]] = {
     "has_all": _has_all,
     "json_element": _json_element,
     "label_place": _label_place,
+    "list_joined": _list_joined,
+    "list_part": _list_part,
+    "list_place": _list_place,
+    "list_without": _list_without,
     "significant": _significant,
 }
 """By the name of a call, its expression in Spark's SQL."""

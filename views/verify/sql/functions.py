@@ -36,6 +36,7 @@ EXAMPLE_COLUMNS = {
 }
 """The columns of the examples, with Spark's types; `j` is JSON."""
 
+_NOT_SPARKS = "not a function of Spark's, which gets it written out: PostgreSQL's "
 GROUPS: dict[str, tuple[Provable, ...]] = {
     "Conditions": (
         Provable("and, or", ("And", "Or"), "f AND a > 0 OR b < 0"),
@@ -186,6 +187,10 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "not a function of Spark's, which gets it written out: PostgreSQL's `l @> ARRAY[a]`",
         ),
         Provable("arrays_overlap", (), "arrays_overlap(l, array(a))"),
+        Provable("list_joined", (), "list_joined(l, array(a))", _NOT_SPARKS + "`l || a`"),
+        Provable("list_part", (), "list_part(l, 1, 2)", _NOT_SPARKS + "`l[1:2]`"),
+        Provable("list_place", (), "list_place(l, a)", _NOT_SPARKS + "`array_position(l, a)`"),
+        Provable("list_without", (), "list_without(l, a)", _NOT_SPARKS + "`array_remove(l, a)`"),
         Provable(
             "label_place",
             (),
@@ -253,7 +258,7 @@ ALLOWED = frozenset(
 ANONYMOUS = frozenset(
     {"pmod", "make_date", "get", "octet_length", "quotient"}
     | {"significant", "has_all", "arrays_overlap", "json_element"}
-    | {"label_place"}
+    | {"label_place", "list_joined", "list_part", "list_place", "list_without"}
 )
 NAMES = frozenset(
     name.lower()
@@ -324,14 +329,14 @@ Known: joins with ON or USING and NATURAL ones, WITH, subqueries as tables and v
 ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), LATERAL
 by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
 (`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts, an
-element of a list (`l[1]`); UNION, INTERSECT, EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY
-with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary key alone; FILTER, windows and
-their frames, `array_agg`, `json_agg`, `string_agg` and `percentile_cont` with an order, CASE,
-comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS TRUE, LIKE and ILIKE with a constant
-pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`, `::`, `->>` of a name or a number
-from 0, `#>>` of names and numbers, intervals that are added to dates and moments, `AT TIME ZONE
-'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, parts and `||` of lists, moments in the zone of a
-session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
+element or a part of a list (`l[1]`, `l[2:3]`) and its `||`; UNION, INTERSECT, EXCEPT, VALUES,
+DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary
+key alone; FILTER, windows and their frames, `array_agg`, `json_agg`, `string_agg` and
+`percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
+TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
+`::`, `->>` of a name or a number from 0, `#>>` of names and numbers, intervals that are added to
+dates and moments, `AT TIME ZONE 'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, moments in the
+zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
 
 - **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
   key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One

@@ -87,6 +87,10 @@ def fits(kinds: Iterable[Type | None]) -> bool:
     )
 
 
+_OF_LISTS = frozenset({"list_joined", "list_part", "list_without"})
+"""Calls whose result has the type of their first argument."""
+
+
 class Types:
     """Knows the type of each part of a query whose columns are qualified."""
 
@@ -146,7 +150,13 @@ class Types:
             case exp.Anonymous() if node.name.lower() == "quotient":
                 sizes = [int(part.name) for part in node.expressions[4:]]
                 return Type("decimal", 36 + len(sizes), sizes[-1])
-            case exp.Anonymous() if node.name.lower() in {"octet_length", "label_place"}:
+            case exp.Anonymous() if node.name.lower() in _OF_LISTS:
+                return self.of(node.expressions[0])
+            case exp.Anonymous() if node.name.lower() in {
+                "octet_length",
+                "label_place",
+                "list_place",
+            }:
                 return Type("int")
             case exp.Anonymous() if node.name.lower() in {"has_all", "arrays_overlap"}:
                 return Type("boolean")

@@ -158,6 +158,20 @@ _INTERVAL = (
 )
 _OTHER_NAMES = {"every": "bool_and", "some": "bool_or"}
 _TRIED = "texts are tried as integers, decimals and doubles alone"
+_ELEMENT = '"element of this list"'
+"""The name of an element in a lambda, which hides no column."""
+_OF_LISTS = {
+    "label_place": "CAST(nullif(list_position({1}, {0}), 0) AS INTEGER)",
+    "list_joined": "CASE WHEN {0} IS NULL THEN {1} WHEN {1} IS NULL THEN {0} "
+    "ELSE list_concat({0}, {1}) END",
+    "list_part": "CASE WHEN {1} IS NOT NULL AND {2} IS NOT NULL "
+    "THEN list_slice({0}, greatest({1}, 1), greatest({2}, 0)) END",
+    "list_place": "CAST(nullif(CASE WHEN {1} IS NULL THEN list_position(list_transform({0}, "
+    f"lambda {_ELEMENT}: {_ELEMENT} IS NULL), TRUE) "
+    "ELSE list_position({0}, {1}) END, 0) AS INTEGER)",
+    "list_without": f"list_filter({{0}}, lambda {_ELEMENT}: {_ELEMENT} IS DISTINCT FROM {{1}})",
+}
+"""Calls of lists, as DuckDB has them. `label_place` is null where Spark has an error."""
 _MINUS_ONE = exp.Neg(this=exp.Literal.number(1))
 _WRITTEN = "written"
 """The key in a window's `meta` under which a copy of the view's own form is kept."""
@@ -1087,9 +1101,8 @@ def _called(  # noqa: PLR0911 - one for each function
             extraction = as_extraction(node)
             extraction.meta[TEXT] = node.sql("spark")
             return _of_json(extraction, has_null_text=False)
-        case "label_place":
-            # Spark has an error where this is null.
-            return as_duckdb(f"CAST(nullif(list_position({parts[1]}, {parts[0]}), 0) AS INTEGER)")
+        case name if name in _OF_LISTS:
+            return as_duckdb(_OF_LISTS[name].format(*parts))
         case "has_all":
             one, two = parts
             whole = f"len({two}) = list_aggregate({two}, 'count')"  # no null is in a list

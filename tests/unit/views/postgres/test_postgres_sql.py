@@ -118,6 +118,11 @@ def made(query: str) -> str:
         ("coalesce(json_agg(json_build_object('n', n) ORDER BY k), '[]')",
          ("coalesce(array_agg(named_struct('n', t.n) ORDER BY t.k ASC NULLS LAST),"
           " cast(array() AS array<struct<n: decimal(10, 3)>>))")),
+        ("l[2:]", "list_part(t.l, 2, array_size(t.l))"),
+        ("sm || l", "list_joined(array(cast(t.sm AS int)), t.l)"),
+        ("l || '{1}'", "list_joined(t.l, cast(array(1) AS array<int>))"),
+        ("array_position(l, a)", "list_place(t.l, t.a)"),
+        ("array_remove(l, NULL)", "list_without(t.l, cast(cast(NULL AS int) AS int))"),
         ("max(e)", "get(array('sad', 'ok'), max(label_place(t.e, array('sad', 'ok'))) - 1)"),
         ("E'x'", None),
     ],
@@ -205,6 +210,8 @@ def test_nulls_are_last_and_an_order_without_a_limit_goes():
 
 
 REFUSED = {
+    "SELECT l || g AS x FROM t": ("bigint is not converted to integer", "cast it"),
+    "SELECT l[1:g] AS x FROM t": ("a bound is bigint", "integer"),
     "SELECT json_agg(a) AS x FROM t": ("order of the values", "json_agg(x ORDER BY y)"),
     "SELECT json_build_object('a', d) AS x FROM t": ("double precision in JSON", "numeric"),
     "SELECT json_build_object('a', j) AS x FROM t": ("jsonb in JSON", "a column of its own"),
@@ -239,7 +246,7 @@ REFUSED = {
     "SELECT k, c FROM t UNION SELECT k, s FROM u": ("char(n) and text", "…::text"),
     "SELECT k, array_agg(DISTINCT s ORDER BY a) AS x FROM t GROUP BY k": ("themselves", "same"),
     "SELECT k, a = ANY('{\"1\"}') AS x FROM t": ("integers and texts", ""),
-    "SELECT k, l[1:2] AS x FROM t": ("no part", ""),
+    "SELECT k, l[1][2] AS x FROM t": ("no part", ""),
     "SELECT k, l[g] AS x FROM t": ("bigint", "::integer"),
     "SELECT k, l && '{a}' AS x FROM t": ("'{a}'", ""),
     "SELECT k, l @> ARRAY[g] AS x FROM t": ("different types", "::integer[]"),
