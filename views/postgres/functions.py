@@ -332,7 +332,7 @@ INSTEAD = {
         ("min", "max"),
         "write x::text for the order of texts",
     ),
-    "unnest": "keep the list, or have its elements as rows of a table in PostgreSQL",
+    "unnest": "write x = ANY(l), l[1] or l[2:3], or have its elements as rows of a table",
     "jsonb_typeof": "write x ->> 'name' and compare it",
 }
 """Hints of refused functions."""

@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from changelog.contract.base.errors import ViewError
 from views.base.postgres_sql import PostgresSql
+from views.postgres.functions import INSTEAD
 from views.postgres.values import refusal
 
 _PLAIN = {"this", "expression", "expressions"}
@@ -97,6 +98,8 @@ def check_parts(query: exp.Expr) -> None:
         ViewError: it has one, which is named.
     """
     for node in query.walk():
+        if isinstance(node, exp.Unnest):
+            raise refusal(node, "unnest is not known here", INSTEAD["unnest"])
         parts = _PARTS.get(type(node), _PLAIN)
         for name, value in node.args.items():
             if value and name not in parts:

@@ -210,6 +210,9 @@ def test_nulls_are_last_and_an_order_without_a_limit_goes():
 
 
 REFUSED = {
+    "SELECT k, x FROM t, unnest(l) AS x": ("unnest is not known", "= ANY(l)"),
+    "SELECT k, x FROM t CROSS JOIN LATERAL unnest(l) u(x)": ("unnest is not known", "= ANY(l)"),
+    "SELECT k, unnest(l) AS x FROM t": ("unnest is not known", "= ANY(l)"),
     "SELECT l || g AS x FROM t": ("bigint is not converted to integer", "cast it"),
     "SELECT l[1:g] AS x FROM t": ("a bound is bigint", "integer"),
     "SELECT json_agg(a) AS x FROM t": ("order of the values", "json_agg(x ORDER BY y)"),
