@@ -28,12 +28,23 @@ INSERT INTO orders SELECT n, 'c' || n % 3, n * 1.25, '2020-01-01'::timestamptz +
     ARRAY['a', NULL] FROM generate_series(1, 200) n;
 INSERT INTO orders VALUES (0, NULL, NULL, 'infinity', '{}');
 CREATE SCHEMA served;
+CREATE TYPE grade AS ENUM ('poor', 'good', 'it''s "so"');
+CREATE TABLE parts (id int PRIMARY KEY, order_id bigint, grade grade, price numeric(10, 2),
+    at date);
+INSERT INTO parts VALUES (1, 1, 'poor', 0.50, '2024-02-29'), (2, 1, 'good', NULL, NULL),
+    (3, 1, 'it''s "so"', -1, '0001-01-01'), (4, 0, 'poor', 12, '9999-12-31'), (5, 2, NULL, 0, NULL);
 """
 COPY = "-- key: id\n-- sinks: postgres, delta\nSELECT * FROM orders\n"
 SUMS = (
     "-- key: customer\n-- sinks: postgres\nSELECT coalesce(customer, '?') AS customer, "
     "count(*) AS n, sum(amount) AS total, collect_set(id) AS ids FROM orders GROUP BY 1\n"
 )
+DOCUMENTS = """
+SELECT o.id, min(p.grade) AS worst, coalesce(json_agg(
+        json_build_object('grade', p.grade, 'price', p.price, 'at', p.at, 'tags', o.tags)
+        ORDER BY p.grade DESC, p.id) FILTER (WHERE p.id IS NOT NULL), '[]') AS parts
+  FROM orders o LEFT JOIN parts p ON p.order_id = o.id GROUP BY o.id
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +55,10 @@ def project(stack, tmp_path_factory):
         (made.root / "changelog.toml").write_text(setting + text, encoding="utf-8")
         made.view("copied.sql", COPY)
         made.view("sums.sql", SUMS)
-        for name in ("copied", "sums"):
+        made.view(
+            "documents.sql", f"-- key: id\n-- sinks: postgres\n-- dialect: postgres{DOCUMENTS}"
+        )
+        for name in ("copied", "sums", "documents"):
             made.view(f"{name}.postgres.json", json.dumps({"table": f"served.{name}"}))
         yield made
 
@@ -68,6 +82,20 @@ def test_views_are_built_proved_served_changed_and_rolled_back(spark, project, c
     )
     assert rebuild_view(capsys, monkeypatch, project, "copied", "--rollback").code == 0
     assert project.query("SELECT count(*) FROM served.copied") == [(201,)]
+
+
+def test_documents_in_postgresqls_sql_are_what_the_source_itself_answers(
+    spark, project, capsys, monkeypatch
+):
+    done = rebuild_view(capsys, monkeypatch, project, "documents", "--json")
+    assert done.code == 0, done.err
+    assert {each["verified"] for each in done.results} == {True}
+    # Sinks write a decimal in a document as a text.
+    query = DOCUMENTS.replace("p.price,", "p.price::text,")
+    own = f"SELECT id, worst::text, parts::jsonb FROM ({query}) AS q"
+    served = "SELECT id, worst, parts FROM served.documents"
+    assert project.query(f"({own}) EXCEPT {served}") == []
+    assert project.query(f"{served} EXCEPT {own}") == []
 
 
 @pytest.mark.matrix

@@ -353,9 +353,9 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
 - Groups by a char(n) are PostgreSQL's: blanks at its end do not count.
 - **JSON that a query makes** is a nested document, whose values have types, as columns have:
   `json_build_object('a', x)` is a struct, with constant names, `json_agg(x ORDER BY y)` a list,
-  null of no rows, and `coalesce(json_agg(…), '[]')` an empty one. Numbers count by their value. It
-  is passed on or shown, not compared, sorted or read; floats, json and moments with a zone are not
-  put into it.
+  null of no rows, and `coalesce(json_agg(…), '[]')` an empty one. Numbers count by their value.
+  Sinks write it by their own rules: a numeric in it as a text, as in every document. It is passed
+  on or shown, not compared, sorted or read; floats, json and moments with a zone are not put in.
 - **Enums have the order of their labels**, in ORDER BY, `<`, min and max, greatest and least:
   capture writes it into the schema. A label that was added since then is an error, until capture
   is started anew; so is a log that an older version has written refused.
