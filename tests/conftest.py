@@ -73,6 +73,7 @@ _GROUPS = {
         "tests/integration/test_postgres_dialect.py",
         "tests/integration/test_forms.py",
         "tests/integration/test_forward.py",
+        "tests/integration/test_verify_views.py",
         "tests/integration/test_wait.py",
         "tests/integration/test_followed_logs.py",
         "tests/integration/test_followed_whole.py",

@@ -39,8 +39,8 @@ class CacheSide(DocumentSide):
 
     comes_twice = True
 
-    def __init__(self, address: str, key: Sequence[str]) -> None:
-        """Read all entries.
+    def __init__(self, address: str, key: Sequence[str], fields: Sequence[str] = ()) -> None:
+        """Read all entries; `fields` may be in none of them, and then there may be no entry.
 
         Raises ConfigurationError: the address is none, the server does not let us in, or redis is
         not installed; UnavailableCopyError: the server does not answer; SinkError: it refuses, or
@@ -59,12 +59,12 @@ class CacheSide(DocumentSide):
         is_plain = not _GLOB.search(star[0] + star[2])
         self._around = (star[0], star[2]) if is_plain and star[1] else ("", "")
         self._server = redacted(parts[1])
-        super().__init__(f"cache:{redacted(address)}", key)
+        super().__init__(f"cache:{redacted(address)}", key, fields)
         self._client: redis.Redis = redis.Redis.from_url(
             url, socket_timeout=60, socket_connect_timeout=5
         )
         self.load()
-        if not self._batches:
+        if not (self._batches or fields):
             self.close()
             raise ConfigurationError(
                 f'the cache {self._server} has no entry that matches "{self._pattern}"', hint=_HINT

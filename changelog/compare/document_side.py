@@ -122,8 +122,12 @@ class DocumentSide(DuckdbSide):
     comes_twice = False
     """Whether `_read` may yield several states of a document, of which the last one counts."""
 
-    def __init__(self, place: str, key: Sequence[str]) -> None:
-        """Make the scratch table; `load` fills it. `key` has the names of the key's columns."""
+    def __init__(self, place: str, key: Sequence[str], fields: Sequence[str] = ()) -> None:
+        """Make the scratch table; `load` fills it.
+
+        `key`: the names of the key's columns. `fields`: fields that are there, if null, where no
+        document has them.
+        """
         from duckdb.func import FunctionNullHandling  # noqa: PLC0415 - an extra
 
         super().__init__(place, None)
@@ -153,6 +157,8 @@ class DocumentSide(DuckdbSide):
             null_handling=FunctionNullHandling.SPECIAL,
         )
         self.relation = f"(SELECT * FROM {_TABLE} WHERE NOT is_gone)"
+        for name in fields:
+            self._add_field(name)
 
     @abstractmethod
     def _read(self) -> Iterator[Document]:

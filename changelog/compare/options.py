@@ -11,6 +11,8 @@ import typer
 from changelog.contract.base.errors import ConfigurationError
 
 _COPY = "Any copy of a table: --target"
+_OF_VIEWS = {"sample", "settle", "show"}
+"""Options that work with `--view`, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +65,22 @@ class CopyOptions:
         int, typer.Option("--show", min=0, help="Most differing keys that are shown with values.")
     ] = 20
 
-    def check_alone(self) -> None:
-        """Refuse options that only work with a target.
+    def check_alone(self, *, of_views: bool) -> None:
+        """Refuse options that only work with a target, or with some of them.
 
-        Raises ConfigurationError: one is given without --target.
+        `of_views`: whether views are compared, which have a query, a key and columns of their own.
+
+        Raises ConfigurationError: one is given that does not work here.
         """
-        if self.target:
+        if self.target and not of_views:
             return
         for option in fields(self):
+            if of_views and option.name in _OF_VIEWS:
+                continue
             if getattr(self, option.name) != option.default:
                 raise ConfigurationError(
-                    f"--{option.name} only works with --target",
+                    f"--{option.name} does not go with --view"
+                    if of_views
+                    else f"--{option.name} only works with --target",
                     hint="--target postgres:DSN/TABLE, parquet:PATTERN, duckdb:FILE/TABLE, …",
                 )

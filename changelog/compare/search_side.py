@@ -42,8 +42,8 @@ _HINT = "search:http://host:9200/INDEX"
 class SearchSide(DocumentSide):
     """The documents of an index or alias; their ids are the column `_id`."""
 
-    def __init__(self, address: str, key: Sequence[str]) -> None:
-        """Read all documents.
+    def __init__(self, address: str, key: Sequence[str], fields: Sequence[str] = ()) -> None:
+        """Read all documents; `fields` may be in none of them.
 
         Raises ConfigurationError: there is no such index, or it may not be read;
         UnavailableCopyError: the server does not answer; SinkError: it refuses.
@@ -55,7 +55,7 @@ class SearchSide(DocumentSide):
             )
         url, self._index = parts.groups()
         self._server = redacted(url)
-        super().__init__(f"search:{redacted(address)}", key)
+        super().__init__(f"search:{redacted(address)}", key, fields)
         self._client = httpx.Client(
             base_url=url,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),

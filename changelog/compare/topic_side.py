@@ -44,8 +44,9 @@ class TopicSide(DocumentSide):
         key: Sequence[str],
         kafka: KafkaConnection,
         registry: RegistryConnection | None,
+        fields: Sequence[str] = (),
     ) -> None:
-        """Read the topic to its ends.
+        """Read the topic to its ends; `fields` may be in no record.
 
         Raises ConfigurationError: there is no such topic; LogError: brokers or registry do not
         answer, or refuse; SinkError: a record cannot be read; VerdictError: see `_read`.
@@ -62,7 +63,7 @@ class TopicSide(DocumentSide):
         self._reading = RecordReading(key_form="", value_form="", schema=schema)
         self._ends: dict[int, int] = {}
         self._read_at = time.monotonic()
-        super().__init__(f"topic:{topic}", key)
+        super().__init__(f"topic:{topic}", key, fields)
         self.load()
 
     def _read(self) -> Iterator[Document]:

@@ -49,6 +49,8 @@ _UNREAD = ("is excluded", "is not there", "cannot be read")
     "postgres:postgresql://me@other/shop` a copy that any program fills, while both are written",
     "`changelog verify warehouse/_certificates/orders_by_customer/000000000007.json` a certificate "
     "of a view, against what is served now",
+    "`changelog verify --view orders_by_customer --view stock` what two views serve, against "
+    "PostgreSQL's answers to their queries",
     "`changelog verify --source postgresql://me@db/shop/orders --target 'parquet:orders/*.parquet' "
     "--key id --columns '*,price=unit_price'` files, where a column has another name",
 )
@@ -65,6 +67,15 @@ def verify(
         float, typer.Option(help="Seconds to wait until capture has passed the snapshot.")
     ] = 60.0,
     copy: CopyOptions,
+    view: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--view",
+            metavar="NAME",
+            help="Compare what the sinks of this view serve with PostgreSQL's own answer to its "
+            "query; several times for several views.",
+        ),
+    ] = None,
     public_key: Annotated[
         str,
         typer.Option(
@@ -87,7 +98,8 @@ def verify(
     """Compare the log, or any copy, with PostgreSQL, while both go on; or check certificates.
 
     The log is compared row by row at one LSN. With --target it is a copy of one table or query,
-    whatever fills it; docs/verify-anything.md shows how. Files whose names end with .json are
+    whatever fills it; docs/verify-anything.md shows how. With --view it is what a view's sinks
+    serve, against PostgreSQL's own answer to the view's query. Files whose names end with .json are
     certificates of views: they are compared with what is served; docs/certificate.md.
 
     Ends with 0 when every table is equal, with 3 when one differs, and with 4 when one is excluded,
@@ -95,7 +107,10 @@ def verify(
     history.
     """
     check_extra("verify", "changelog verify")
-    copy.check_alone()
+    copy.check_alone(of_views=bool(view))
+    if view:
+        _views(tables or (), view, project, given, copy, timeout, as_json)
+        return
     files = [Path(name) for name in tables or () if name.endswith(".json")]
     if public_key or as_sql or files:
         _certificates(tables or (), files, project, given, copy, public_key, as_sql, as_json)
@@ -141,6 +156,26 @@ def verify(
                 f"{report.view} is not verified: {', '.join(report.notes)}" for report in unverified
             )
         )
+
+
+def _views(
+    tables: Sequence[str],
+    views: Sequence[str],
+    project: Path,
+    overrides: Mapping[str, Any],
+    copy: CopyOptions,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    if tables:
+        raise ConfigurationError(
+            "tables and views are compared by commands of their own",
+            hint="changelog verify TABLE…, or changelog verify --view NAME…",
+        )
+    check_extra("spark", "comparing what a view serves")
+    from views.answers.command import verify_views
+
+    verify_views(views, project, overrides, copy, timeout_s=timeout, as_json=as_json)
 
 
 def _certificates(

@@ -1,0 +1,219 @@
+"""`changelog verify --view`: asks PostgreSQL the view's query and compares what each sink serves.
+
+Nothing of ours computes the rows: neither Spark, nor the engine of a follower, nor the verifier. So
+this finds a query that both engines answer alike and PostgreSQL otherwise.
+
+First the sinks have to show all that the source had committed when the command began. Then digests
+of both are compared, and keys that differ are looked at again while both go on, as of any copy
+(`changelog.compare`): only a difference that stays for `--settle` seconds, in which neither side
+changes, is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from changelog.compare.cache_side import CacheSide
+from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.delta_side import DeltaSide
+from changelog.compare.options import CopyOptions
+from changelog.compare.plan import ALL, parse_sample
+from changelog.compare.postgres import ComparedRelation, PostgresSide
+from changelog.compare.report import Report
+from changelog.compare.search_side import SearchSide
+from changelog.compare.side import Side
+from changelog.compare.topic_side import TopicSide
+from changelog.config import BROKERS, SOURCE, load_project
+from changelog.contract.base.errors import (
+    ConfigurationError,
+    RefutedError,
+    VerdictError,
+    ViewError,
+)
+from changelog.runtime.edge import print_json, tell
+from views.base.address import Address
+from views.base.config import RebuildSettings
+from views.generations.reached import Reached, wait_for
+from views.generations.served import served_of
+from views.project.catalog import catalog_of
+from views.project.spec import SqlSource, ViewSpec
+
+_JSON = "json"
+"""The form of cache entries whose columns can be told apart, and of documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkReport:
+    """The comparison of what one sink of a view serves with PostgreSQL's answer."""
+
+    view: str
+    sink: str
+    reached: Reached  # the LSN that it showed before
+    report: Report
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as an object of JSON."""
+        names = {"view": self.view, "sink": self.sink, "lsn": str(self.reached.lsn)}
+        return {**names, **self.report.to_json()}
+
+    def lines(self) -> list[str]:
+        """Return the lines of the report for people."""
+        first, *rest = self.report.lines()
+        word = first.partition(":")[0]
+        return [f"{word}: view {self.view} in {self.sink}, at {self.reached.lsn} or later", *rest]
+
+
+def verify_views(
+    names: Sequence[str],
+    folder: Path,
+    overrides: Mapping[str, Any],
+    options: CopyOptions,
+    *,
+    timeout_s: float,
+    as_json: bool = False,
+) -> None:
+    """Compare what the sinks of some views serve with PostgreSQL's answers to their queries.
+
+    `timeout_s`: how long the sinks may take to show what the source has committed by now.
+
+    Raises RefutedError: one differs; VerdictError: keys that differ kept changing, or a sample is
+    empty; NotReachedError: nobody brings a view to the present; ConfigurationError, ViewError: a
+    view cannot be compared so; SourceError, SinkError: a side cannot be read.
+    """
+    project = load_project(folder, overrides=overrides, needs=[SOURCE, BROKERS])
+    settings = RebuildSettings(project=project)
+    catalog = catalog_of(project)
+    specs = [(catalog.load(name), query_of(catalog.load(name))) for name in names]
+    reports = []
+    for spec, query in specs:
+        reached = wait_for(settings, spec.name, None, timeout_s=timeout_s)
+        for sink, address in _served(spec, settings).items():
+            tell(f"view {spec.name} in {sink}: PostgreSQL answers its query")
+            report = _compared(query, spec.key, address, settings, options)
+            reports.append(SinkReport(spec.name, sink, reached, report))
+    _show(reports, as_json=as_json)
+
+
+def query_of(spec: ViewSpec) -> str:
+    """Return a view's query as PostgreSQL runs it.
+
+    Raises ViewError: it is no query in PostgreSQL's language over tables of the source.
+    """
+    source = spec.source
+    if not isinstance(source, SqlSource) or source.dialect != "postgres":
+        language = "Spark's SQL" if isinstance(source, SqlSource) else "Python"
+        raise ViewError(
+            f'view "{spec.name}" is in {language}, which PostgreSQL cannot answer',
+            hint="write it in PostgreSQL's SQL (`-- dialect: postgres`), or rebuild it with "
+            "--verify full, which proves it against the log",
+        )
+    return (source.written or source).sql
+
+
+def _served(spec: ViewSpec, settings: RebuildSettings) -> dict[str, Address]:
+    """Return where each sink of a view serves it."""
+    addresses = {}
+    for name, sink in served_of(spec, settings.project, None).sinks.items():
+        number = sink.published()
+        if number is None:
+            raise ViewError(
+                f'of view "{spec.name}" nothing serves yet in {name}',
+                hint=f"rebuild-view {spec.name}",
+            )
+        addresses[name] = sink.address(number)
+    return addresses
+
+
+def _compared(
+    query: str,
+    key: Sequence[str],
+    address: Address,
+    settings: RebuildSettings,
+    options: CopyOptions,
+) -> Report:
+    renamed = json.loads(address.location.get("columns", "{}"))
+    request = CompareRequest(
+        key=key,
+        columns={ALL: ALL, **renamed} if renamed else {},
+        settle_s=options.settle,
+        sample=parse_sample(options.sample) if options.sample else 1.0,
+        most_shown=options.show,
+    )
+    with ExitStack() as opened:
+        dsn, relation = settings.project.postgres, ComparedRelation(query=query)
+        source = PostgresSide(dsn, relation, of="source")
+        opened.enter_context(closing(source))
+        columns = [renamed.get(name, name) for name in source.columns()]
+        keys = [renamed.get(name, name) for name in key]
+        target = side_of(address, keys, columns, settings)
+        opened.enter_context(closing(target))
+        return compare(source, target, request, tell=tell)
+
+
+def side_of(
+    address: Address, key: Sequence[str], columns: Sequence[str], settings: RebuildSettings
+) -> Side:
+    """Open what a sink serves as a side of a comparison.
+
+    `key`, `columns`: by the names that they have there.
+
+    Raises ConfigurationError: its form cannot be compared.
+    """
+    location, fields = address.location, [name for name in columns if name not in key]
+    match address.sink:
+        case "postgres":
+            return PostgresSide(
+                location["url"], ComparedRelation(table=location["table"]), of="target"
+            )
+        case "delta":
+            return DeltaSide(location["path"].removeprefix("file://"))
+        case "search":
+            return SearchSide(f"{location['url'].rstrip('/')}/{location['index']}", key, fields)
+        case "topic":
+            project = settings.project
+            registry = project.registry if project.registry.url else None
+            return TopicSide(location["topic"], key, project.kafka, registry, columns)
+        case _:
+            form = location.get("value", _JSON)
+            if form == "string" or "+cluster" in location["url"]:
+                raise ConfigurationError(
+                    f"entries of a cache in the form {form} cannot be compared"
+                    if form == "string" else "entries of a Redis Cluster cannot be compared",
+                    hint="rebuild-view --verify full proves them against the log",
+                )  # fmt: skip
+            pattern = f"{location['prefix']}*{location.get('suffix', '')}"
+            return CacheSide(f"{location['url'].rstrip('/')}/{pattern}", key, fields)
+
+
+def _show(reports: Sequence[SinkReport], *, as_json: bool) -> None:
+    verdicts = [one.report.verified for one in reports]
+    if as_json:
+        verified = False if False in verdicts else None if None in verdicts else True
+        print_json({"verified": verified, "sinks": [one.to_json() for one in reports]})
+    else:
+        print("\n".join(line for one in reports for line in one.lines()))
+    if refuted := _named(reports, verified=False):
+        raise RefutedError(
+            f"PostgreSQL answers otherwise than {refuted} serves",
+            hint="`changelog verify` tells whether the log has the source's rows, `rebuild-view` "
+            "builds and proves the view from the log",
+        )
+    if unsettled := _named(reports, verified=None):
+        raise VerdictError(
+            f"{unsettled} could not be compared: keys kept changing, or the sample has no row",
+            hint="take a longer --settle or a larger --sample",
+        )
+
+
+def _named(reports: Sequence[SinkReport], *, verified: bool | None) -> str:
+    def named() -> Iterator[str]:
+        for one in reports:
+            if one.report.verified is verified:
+                yield f'view "{one.view}" in {one.sink}'
+
+    return ", ".join(named())
