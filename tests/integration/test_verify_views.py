@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -105,7 +106,9 @@ class Mart:
     def table(self):
         spec = Catalog.of(self.project.root).load(self.cards)
         sink = served_of(spec, load_project(self.project.root), None).sinks["postgres"]
-        return sink.address(sink.published()).location["table"]
+        number = sink.published()
+        assert number is not None
+        return sink.address(number).location["table"]
 
     def search(self, method, path, body=None):
         url = f"{self.endpoints.search}/{path}"
@@ -174,7 +177,7 @@ def test_a_row_that_somebody_alters_in_a_sink_is_named(mart):
     assert differing(mart, mart.cards, "postgres") == ["7"]
     execute(mart.target, f"UPDATE {relation} SET amount = amount - 0.01 WHERE id = 7")
 
-    client = redis.Redis.from_url(str(mart.endpoints.cache), decode_responses=True)
+    client: Any = redis.Redis.from_url(str(mart.endpoints.cache), decode_responses=True)
     number = client.get(f"{mart.weights}:current")
     entry = f"{mart.weights}:{number}:10"
     text = client.get(entry)
