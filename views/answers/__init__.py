@@ -1,1 +1,4 @@
-"""What the sinks of views serve, compared with PostgreSQL's own answers to their queries."""
+"""Views against their source: the rows that sinks serve, and PostgreSQL's own answers.
+
+The names of views come in; reports go out, one for each sink. Nothing of ours computes the rows.
+"""

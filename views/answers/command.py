@@ -116,7 +116,7 @@ def query_of(spec: ViewSpec) -> str:
 
 
 def _served(spec: ViewSpec, settings: RebuildSettings) -> dict[str, Address]:
-    """Return where each sink of a view serves it."""
+    """Return the address at which each sink of a view serves it."""
     addresses = {}
     for name, sink in served_of(spec, settings.project, None).sinks.items():
         number = sink.published()
