@@ -416,3 +416,18 @@ def test_the_page_names_each_function():
     text = page()
     for name in (*FUNCTIONS, *SPECIAL, *AGGREGATES, *WINDOWS):
         assert name in text
+
+
+def test_two_tables_have_the_longer_order_of_their_enum_or_none():
+    def mood(*labels):
+        return column_type("mood", "mood", form=TypType.ENUM, builtin=False, labels=labels)
+
+    def order_of(one, other):
+        tables = {T: {"k": OWN["k"], "e": one}, U: {"k": OWN["k"], "e": other}}
+        return in_spark("SELECT t.k FROM t JOIN u ON t.e < u.e", tables, KEYS)
+
+    longer = mood("sad", "so so", "ok")
+    for pair in ((mood("sad", "ok"), longer), (longer, mood("sad", "ok"))):
+        assert order_of(*pair).count("array('sad', 'so so', 'ok')") == 2
+    with pytest.raises(ViewError, match="enum is not compared with enum"):
+        order_of(mood("ok", "sad"), longer)
