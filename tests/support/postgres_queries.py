@@ -468,6 +468,14 @@ QUERIES = (
     "SELECT t.id, round(t.n / (SELECT avg(n) FROM u), 2) AS x FROM t WHERE {cond}",
     "SELECT t.id, count(*) AS x FROM t, u WHERE {on} AND {cond} GROUP BY t.id",
     (
+        "SELECT t.id, (SELECT coalesce(u.s, '-') FROM u WHERE u.t = t.id AND u.id < 8"
+        " ORDER BY u.n {way}, u.id LIMIT 1) AS x FROM t WHERE {cond}"
+    ),
+    (
+        "SELECT t.id, t.s FROM t WHERE (SELECT u.n FROM u WHERE u.c = t.c ORDER BY u.dt {way},"
+        " u.id LIMIT 1) > 1 OR {cond}"
+    ),
+    (
         "SELECT t.id, q.x, q.n FROM t {left} JOIN LATERAL (SELECT u.x, u.n FROM u WHERE u.t = t.id"
         " AND u.id < 8 ORDER BY u.n {way}, u.id LIMIT 1) AS q ON true WHERE {cond}"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,6 +13,26 @@ from views.meaning.query import query_as_meant
 from views.postgres.view import in_spark
 from views.project.spec import SqlSource, ViewSpec
 from views.project.sql import sql_source
+
+
+_CAST = re.compile(r"cast\(((?:[^()]|\([^()]*\))+) AS (string|double|decimal)\b(\([^()]*\))?\)")
+_FIELD = re.compile(r"get_json_object\(((?:[^(),]|\([^()]*\))+), '\$\.…'\)")
+_PLAIN = re.compile(r'[\w."…]+')
+_TYPES = {"string": "text", "double": "double precision", "decimal": "numeric"}
+
+
+def in_postgres(hint: str) -> str:
+    """Return a hint with PostgreSQL's spelling of the SQL in it.
+
+    >>> in_postgres("cast(a.b AS string), or cast(x + 1 AS decimal(9, 2))")
+    'a.b::text, or (x + 1)::numeric(9, 2)'
+    """
+
+    def operand(text: str) -> str:
+        return text if _PLAIN.fullmatch(text) else f"({text})"
+
+    hint = _CAST.sub(lambda m: f"{operand(m[1])}::{_TYPES[m[2]]}{m[3] or ''}", hint)
+    return _FIELD.sub(lambda m: f"{operand(m[1])} ->> '…'", hint)
 
 
 def as_meant(
@@ -42,7 +63,8 @@ def as_meant(
     except ViewError as error:
         why = str(error.args[0])
         where = f"{spec.path.name}:" if why[:1].isdigit() else ""
-        raise ViewError(f'view "{spec.name}": {where}{why}', hint=error.hint) from error
+        hint = in_postgres(error.hint) if source.dialect == "postgres" else error.hint
+        raise ViewError(f'view "{spec.name}": {where}{why}', hint=hint) from error
     if text == source.sql:
         return spec
     return replace(spec, source=replace(sql_source(spec.path, text), written=source))

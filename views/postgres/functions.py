@@ -295,7 +295,8 @@ INSTEAD = {
         ("sqrt", "exp", "ln", "log", "log10", "power", "pow"), "write x::double precision"
     ),
     **dict.fromkeys(
-        ("ceil", "floor", "ceiling"), "write it of a numeric; no double has an exact cast to one"
+        ("ceil", "floor", "ceiling"),
+        "write it of a numeric with its digits, such as x::numeric(18, 4); a double has no exact cast to one",
     ),
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),

@@ -441,7 +441,24 @@ class QueryTranslator:
     ) -> str:
         """Translate LATERAL to a join on the columns that must equal values of the outer query."""
         node, on = join.this, join.args.get("on")
-        name, names = name_of(node.args["alias"].this), [_name(item) for item in query.expressions]
+        name = name_of(node.args["alias"].this)
+        subquery, tests, source, _ = self._numbered(node, query, name, scope)
+        scope.add(node, source)
+        if on is not None and on != exp.true():
+            tests.append(reader.condition(on))
+        self._joins[-1].append("")  # the join may refer to every table of a list before it
+        word = "LEFT JOIN" if join.args.get("side") else "JOIN"
+        return f" {word} {subquery} ON {' AND '.join(tests) or 'true'}"
+
+    def _numbered(
+        self, node: exp.Expr, query: exp.Select, name: str, scope: Scope
+    ) -> tuple[str, list[str], Source, Scope]:
+        """Translate a subquery that names columns of the query around it, perhaps with a LIMIT.
+
+        Returns the subquery as a source of a join, the conditions of the join, the columns that it
+        gives, and the names inside of it.
+        """
+        names = [_name(item) for item in query.expressions]
         inner = Scope(scope, alias=name)
         rows = Expressions(inner, self, query.args.get("windows") or ())
         self._joins.append(_Joins())
@@ -471,14 +488,10 @@ class QueryTranslator:
         for value, own, kind in zip(values, names, kinds, strict=True):
             listed.append(f"{implicit_cast(node, value, kind)} AS {quoted(own)}")
         columns = {own: Value("", kind) for own, kind in zip(names, kinds, strict=True)}
-        scope.add(node, Source(name, columns_of(name, columns)))
-        if on is not None and on != exp.true():
-            tests.append(reader.condition(on))
         where = f" WHERE {' AND '.join(wheres)}" if wheres else ""
-        self._joins[-1].append("")  # the join may refer to every table of a list before it
         subquery = f"(SELECT {', '.join(listed)}{origin.replace(_COMMA, ', ')}{where})"
-        word = "LEFT JOIN" if join.args.get("side") else "JOIN"
-        return f" {word} {subquery} AS {quoted(name)} ON {' AND '.join(tests) or 'true'}"
+        source = Source(name, columns_of(name, columns))
+        return f"{subquery} AS {quoted(name)}", tests, source, inner
 
     def _split(
         self, query: exp.Expr, inner: Scope, reader: Expressions, *, equal: bool = False
@@ -726,6 +739,8 @@ class QueryTranslator:
         if len(built.kinds) != 1:
             raise refusal(node, "a subquery that is used as a value must have one column")
         if probe.outer:
+            if (joined := self._first(node, query, scope)) is not None:
+                return joined
             self._check_correlated(node, query)
         elif isinstance(node.find_ancestor(exp.Div, exp.Query), exp.Div):
             value = self._crossed(node, query, built, scope)
@@ -782,6 +797,35 @@ class QueryTranslator:
                 value = Value(f"CASE WHEN {key} IS NOT NULL THEN {value.text} END", value.kind)
             joins.append(f" LEFT JOIN {table} AS {quoted(alias)} ON {' AND '.join(tests)}")
             joins.values[query_text] = value
+            joins.outer[query_text] = [
+                outside.text
+                for column in query.find_all(exp.Column)
+                if inner.own(column) is None and (outside := scope.own(column)) is not None
+            ]
+        return self._in_groups(node, joins.values[query_text], scope, joins.outer[query_text])
+
+    def _first(self, node: exp.Expr, query: exp.Expr, scope: Scope) -> Value | None:
+        """Translate a correlated subquery with ORDER BY and LIMIT 1 to a join; None for others."""
+        limit = query.args.get("limit")
+        if (
+            not scope.sources
+            or not isinstance(query, exp.Select)
+            or not isinstance(limit, exp.Limit)
+            or limit.expression != exp.Literal.number(1)
+            or _aggregates(query.expressions[0])
+            or any(query.args.get(part) for part in _NOT_LATERAL)
+        ):
+            return None
+        joins, query_text = self._joins[-1], query.sql()
+        if query_text not in joins.values:
+            self._number += 1
+            one = query.copy()
+            item = exp.alias_(one.expressions[0].unalias(), "value", quoted=True)
+            one.set("expressions", [item])
+            name = f"sub_{self._number}"
+            subquery, tests, source, inner = self._numbered(node, one, name, scope)
+            joins.append(f" LEFT JOIN {subquery} ON {' AND '.join(tests)}")
+            joins.values[query_text] = source.columns["value"]
             joins.outer[query_text] = [
                 outside.text
                 for column in query.find_all(exp.Column)
@@ -855,8 +899,8 @@ class QueryTranslator:
             why = "a subquery names a column of the query around it, and may have several rows"
             raise refusal(
                 node, why,
-                "write it by the primary key of its table, an aggregate such as max(…) in it, or a "
-                "join with a subquery with GROUP BY",
+                "write it by the primary key of its table, an aggregate such as max(…) in it, "
+                "ORDER BY … LIMIT 1, or a join with a subquery with GROUP BY",
             )  # fmt: skip
         select = node.find_ancestor(exp.Select)
         if select is None or isinstance(_clause(node, select), exp.Where):

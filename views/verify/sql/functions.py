@@ -338,9 +338,10 @@ TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` wit
 dates and moments, `AT TIME ZONE 'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, moments in the
 zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
 
-- **A correlated subquery** that stands for a value has an aggregate, or `=` of the whole primary
-  key of its one table: `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)` becomes a join. One
-  that may have several rows, where PostgreSQL has an error, is refused.
+- **A correlated subquery** that stands for a value has an aggregate, `=` of the whole primary key
+  of its one table, as `(SELECT l.name FROM lookup l WHERE l.id = o.lookup_id)`, or equal columns
+  with ORDER BY and LIMIT 1: the last two become joins. One that may have several rows, where
+  PostgreSQL has an error, is refused.
 - **Where integers and numerics meet**, in CASE, coalesce, greatest, UNION, the result is a numeric
   of one scale: equal to PostgreSQL's as a number, and shown as 6.00 where PostgreSQL shows 6.
 - Aggregates take DISTINCT; `array_agg` and `string_agg` then have the order of their own values.

@@ -175,6 +175,19 @@ def test_a_subquery_by_a_primary_key_is_a_join():
     )
 
 
+def test_the_first_of_several_rows_is_a_join_with_numbered_ones():
+    text = "(SELECT u.n FROM u WHERE u.a = t.a AND u.s <> 'x' ORDER BY u.k DESC LIMIT 1)"
+    assert made(f"SELECT k, {text} AS x FROM t") == (
+        "SELECT t.k AS k, sub_1.value AS x FROM public.t AS t LEFT JOIN (SELECT u.a AS c0,"
+        " row_number() OVER (PARTITION BY u.a ORDER BY u.k DESC NULLS FIRST) AS place,"
+        " u.n AS value FROM public.u AS u WHERE (u.s <> 'x')) AS sub_1"
+        " ON (sub_1.c0 = t.a) AND (sub_1.place <= 1)"
+    )
+    twice = made(f"SELECT k FROM t WHERE {text} > 1 OR {text} IS NULL")
+    assert twice.count("LEFT JOIN") == 1
+    assert "max(sub_1.value) AS x" in made(f"SELECT t.a, {text} AS x FROM t GROUP BY t.a")
+
+
 def test_a_value_that_all_rows_are_divided_by_is_joined():
     assert made("SELECT a, sum(n) / (SELECT sum(n) FROM u) AS x FROM t GROUP BY a").endswith(
         "quotient(sum(t.n), max(sub_1.value_1), 3, 3, 24) AS x FROM public.t AS t"
@@ -289,6 +302,19 @@ REFUSED = {
         "ORDER",
     ),
     "SELECT t.k FROM t, LATERAL (SELECT u.n FROM u WHERE u.a = t.d) q": ("LATERAL", "equal"),
+    "SELECT k, (SELECT u.a FROM u WHERE u.s = t.s LIMIT 1) AS x FROM t": ("determined", "ORDER"),
+    "SELECT k, (SELECT u.a FROM u WHERE u.s = t.s ORDER BY u.k LIMIT 2) AS x FROM t": (
+        "several rows",
+        "primary key",
+    ),
+    "SELECT k, (SELECT u.a FROM u WHERE u.k < t.k ORDER BY u.k LIMIT 1) AS x FROM t": (
+        "such a condition",
+        "equal",
+    ),
+    "SELECT s, (SELECT u.a FROM u WHERE u.a = t.a ORDER BY u.k LIMIT 1) AS x FROM t GROUP BY s": (
+        "not grouped by",
+        "",
+    ),
     "SELECT t.k FROM t, LATERAL (SELECT u.a FROM u GROUP BY u.a) q": ("LATERAL", "row_number"),
     "SELECT k FROM t FOR UPDATE": ("FOR UPDATE", ""),
     "SELECT k FROM t TABLESAMPLE SYSTEM (10)": ("TABLESAMPLE", ""),
@@ -336,8 +362,11 @@ def test_the_authors_text_stays_and_comparisons_of_the_result_are_looked_at():
     spec = as_meant(view("SELECT k FROM t WHERE c = 'ab '"), TABLES, KEYS)
     assert text_of(spec).endswith("c = 'ab '")
     assert "trim(TRAILING ' ' FROM `t`.`c`) = 'ab'" in (spec.sql or "")
-    with pytest.raises(ViewError, match="numeric"):
+    with pytest.raises(ViewError, match="numeric") as told:
         as_meant(view("SELECT k FROM t WHERE big = big"), TABLES, KEYS)
+    assert "::numeric(38, 10)" in told.value.hint, "PostgreSQL's spelling, not Spark's"
+    assert "::double precision" in told.value.hint
+    assert "cast(" not in told.value.hint
 
 
 def test_a_plan_shows_the_dialect_and_the_text():
