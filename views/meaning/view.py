@@ -14,7 +14,6 @@ from views.postgres.view import in_spark
 from views.project.spec import SqlSource, ViewSpec
 from views.project.sql import sql_source
 
-
 _CAST = re.compile(r"cast\(((?:[^()]|\([^()]*\))+) AS (string|double|decimal)\b(\([^()]*\))?\)")
 _FIELD = re.compile(r"get_json_object\(((?:[^(),]|\([^()]*\))+), '\$\.…'\)")
 _PLAIN = re.compile(r'[\w."…]+')

@@ -296,7 +296,8 @@ INSTEAD = {
     ),
     **dict.fromkeys(
         ("ceil", "floor", "ceiling"),
-        "write it of a numeric with its digits, such as x::numeric(18, 4); a double has no exact cast to one",
+        "write it of a numeric with its digits, such as x::numeric(18, 4); a double has no exact "
+        "cast to one",
     ),
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
