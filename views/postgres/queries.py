@@ -1017,7 +1017,8 @@ def _is_conjunct(node: exp.Expr) -> bool:
     outer = node.parent
     while isinstance(outer, exp.And | exp.Paren):
         outer = outer.parent
-    return isinstance(outer, exp.Where)
+    # FILTER has a WHERE, too: it keeps all rows, and one aggregate goes without some.
+    return isinstance(outer, exp.Where) and not isinstance(outer.parent, exp.Filter)
 
 
 def _aggregates(node: exp.Expr) -> bool:

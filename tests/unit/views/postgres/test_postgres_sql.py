@@ -302,6 +302,10 @@ REFUSED = {
         "ORDER",
     ),
     "SELECT t.k FROM t, LATERAL (SELECT u.n FROM u WHERE u.a = t.d) q": ("LATERAL", "equal"),
+    "SELECT s, count(*) FILTER (WHERE a IN (SELECT u.a FROM u WHERE u.s = t.s)) AS x FROM t"
+    " GROUP BY s": ("names a column of the query around it", "EXISTS"),
+    "SELECT s, max(k) FILTER (WHERE NOT (a IN (SELECT u.a FROM u WHERE u.s = t.s))) AS x FROM t"
+    " GROUP BY s": ("names a column of the query around it", "EXISTS"),
     "SELECT k, (SELECT u.a FROM u WHERE u.s = t.s LIMIT 1) AS x FROM t": ("determined", "ORDER"),
     "SELECT k, (SELECT u.a FROM u WHERE u.s = t.s ORDER BY u.k LIMIT 2) AS x FROM t": (
         "several rows",
