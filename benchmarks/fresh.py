@@ -334,7 +334,7 @@ def main(
     orders: Annotated[int, typer.Option(help="Orders at first; four lines each.")] = 30_000,
     rate: Annotated[int, typer.Option(help="Changed rows a second.")] = 1_000,
     warm_s: Annotated[
-        float, typer.Option(help="Seconds that do not count: the servers' Java compiles itself.")
+        float, typer.Option(help="Seconds before it counts: the servers' JVMs compile meanwhile.")
     ] = 60.0,
     seconds: Annotated[float, typer.Option(help="Seconds that count.")] = 60.0,
     frontier_ms: Annotated[int, typer.Option(help="`capture.frontier_interval_ms`.")] = 200,

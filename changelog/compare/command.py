@@ -43,13 +43,8 @@ def verify_copy(
     address = parse_target(options.target)
     dsn, table = _source(given_settings, project)
     relation = _relation(options, tables, table)
-    request = CompareRequest(
-        key=tuple(filter(None, (name.strip() for name in options.key.split(",")))),
-        columns=parse_columns(options.columns),
-        settle_s=options.settle,
-        sample=parse_sample(options.sample) if options.sample else 1.0,
-        most_shown=options.show,
-    )
+    key = tuple(filter(None, (name.strip() for name in options.key.split(","))))
+    request = request_of(options, key, parse_columns(options.columns))
     with (
         closing(PostgresSide(dsn, relation, of="source", rate=options.rate)) as source,
         closing(
@@ -84,6 +79,19 @@ def verify_copy(
             "compared",
             hint="take a longer --settle, or run it when less is being written",
         )
+
+
+def request_of(
+    options: CopyOptions, key: Sequence[str], columns: Mapping[str, str]
+) -> CompareRequest:
+    """Return the request for a comparison by a key and columns, with the other options."""
+    return CompareRequest(
+        key=key,
+        columns=columns,
+        settle_s=options.settle,
+        sample=parse_sample(options.sample) if options.sample else 1.0,
+        most_shown=options.show,
+    )
 
 
 def _source(given_settings: Mapping[str, Any], project: Path) -> tuple[str, str]:

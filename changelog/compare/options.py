@@ -11,7 +11,8 @@ import typer
 from changelog.contract.base.errors import ConfigurationError
 
 _COPY = "Any copy of a table: --target"
-_OF_VIEWS = {"sample", "settle", "show"}
+_TARGETS = "--target postgres:DSN/TABLE, parquet:PATTERN, duckdb:FILE/TABLE, …"
+_OF_VIEWS = frozenset({"sample", "settle", "show"})
 """Options that work with `--view`, too."""
 
 
@@ -74,13 +75,10 @@ class CopyOptions:
         """
         if self.target and not of_views:
             return
+        why, hint, allowed = "only works with --target", _TARGETS, frozenset[str]()
+        if of_views:
+            listed = ", ".join(f"--{name}" for name in sorted(_OF_VIEWS))
+            why, hint, allowed = "does not go with --view", f"{listed} do", _OF_VIEWS
         for option in fields(self):
-            if of_views and option.name in _OF_VIEWS:
-                continue
-            if getattr(self, option.name) != option.default:
-                raise ConfigurationError(
-                    f"--{option.name} does not go with --view"
-                    if of_views
-                    else f"--{option.name} only works with --target",
-                    hint="--target postgres:DSN/TABLE, parquet:PATTERN, duckdb:FILE/TABLE, …",
-                )
+            if option.name not in allowed and getattr(self, option.name) != option.default:
+                raise ConfigurationError(f"--{option.name} {why}", hint=hint)

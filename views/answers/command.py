@@ -12,17 +12,18 @@ changes, is one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from changelog.compare.cache_side import CacheSide
-from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.command import request_of
+from changelog.compare.compare import compare
 from changelog.compare.delta_side import DeltaSide
 from changelog.compare.options import CopyOptions
-from changelog.compare.plan import ALL, parse_sample
+from changelog.compare.plan import ALL
 from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.compare.report import Report
 from changelog.compare.search_side import SearchSide
@@ -39,12 +40,9 @@ from changelog.runtime.edge import print_json, tell
 from views.base.address import Address
 from views.base.config import RebuildSettings
 from views.generations.reached import Reached, wait_for
-from views.generations.served import served_of
+from views.generations.served import nothing_serves, served_of
 from views.project.catalog import catalog_of
 from views.project.spec import SqlSource, ViewSpec
-
-_JSON = "json"
-"""The form of cache entries whose columns can be told apart, and of documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +86,10 @@ def verify_views(
     project = load_project(folder, overrides=overrides, needs=[SOURCE, BROKERS])
     settings = RebuildSettings(project=project)
     catalog = catalog_of(project)
-    specs = [(catalog.load(name), query_of(catalog.load(name))) for name in names]
+    specs = [catalog.load(name) for name in names]
+    queries = [query_of(spec) for spec in specs]  # all, before the first one is waited for
     reports = []
-    for spec, query in specs:
+    for spec, query in zip(specs, queries, strict=True):
         reached = wait_for(settings, spec.name, None, timeout_s=timeout_s)
         for sink, address in _served(spec, settings).items():
             tell(f"view {spec.name} in {sink}: PostgreSQL answers its query")
@@ -121,10 +120,7 @@ def _served(spec: ViewSpec, settings: RebuildSettings) -> dict[str, Address]:
     for name, sink in served_of(spec, settings.project, None).sinks.items():
         number = sink.published()
         if number is None:
-            raise ViewError(
-                f'of view "{spec.name}" nothing serves yet in {name}',
-                hint=f"rebuild-view {spec.name}",
-            )
+            raise nothing_serves(spec.name, name)
         addresses[name] = sink.address(number)
     return addresses
 
@@ -137,13 +133,7 @@ def _compared(
     options: CopyOptions,
 ) -> Report:
     renamed = json.loads(address.location.get("columns", "{}"))
-    request = CompareRequest(
-        key=key,
-        columns={ALL: ALL, **renamed} if renamed else {},
-        settle_s=options.settle,
-        sample=parse_sample(options.sample) if options.sample else 1.0,
-        most_shown=options.show,
-    )
+    request = request_of(options, key, {ALL: ALL, **renamed} if renamed else {})
     with ExitStack() as opened:
         dsn, relation = settings.project.postgres, ComparedRelation(query=query)
         source = PostgresSide(dsn, relation, of="source")
@@ -179,13 +169,13 @@ def side_of(
             registry = project.registry if project.registry.url else None
             return TopicSide(location["topic"], key, project.kafka, registry, columns)
         case _:
-            form = location.get("value", _JSON)
-            if form == "string" or "+cluster" in location["url"]:
+            is_text = location.get("value") == "string"
+            if is_text or "+cluster" in location["url"]:
+                where = "in the form string" if is_text else "of a Redis Cluster"
                 raise ConfigurationError(
-                    f"entries of a cache in the form {form} cannot be compared"
-                    if form == "string" else "entries of a Redis Cluster cannot be compared",
+                    f"entries {where} cannot be compared",
                     hint="rebuild-view --verify full proves them against the log",
-                )  # fmt: skip
+                )
             pattern = f"{location['prefix']}*{location.get('suffix', '')}"
             return CacheSide(f"{location['url'].rstrip('/')}/{pattern}", key, fields)
 
@@ -211,9 +201,6 @@ def _show(reports: Sequence[SinkReport], *, as_json: bool) -> None:
 
 
 def _named(reports: Sequence[SinkReport], *, verified: bool | None) -> str:
-    def named() -> Iterator[str]:
-        for one in reports:
-            if one.report.verified is verified:
-                yield f'view "{one.view}" in {one.sink}'
-
-    return ", ".join(named())
+    return ", ".join(
+        f'view "{one.view}" in {one.sink}' for one in reports if one.report.verified is verified
+    )

@@ -40,7 +40,7 @@ from views.base.sections import LockOn
 from views.generations.history import GenerationHistory, HistoryRow, position_on_record
 from views.generations.lock import is_attended
 from views.generations.place import FOLDER, LockPlace
-from views.generations.served import served_of
+from views.generations.served import nothing_serves, served_of
 from views.leases.leases import Leases, place_of
 from views.leases.topic import LeaseTopic
 from views.project.catalog import catalog_of
@@ -347,10 +347,7 @@ class Wait:
         while True:
             number = sink.published()
             if number is None:
-                raise ViewError(
-                    f'of view "{self.view}" nothing serves yet in {name}',
-                    hint=f"rebuild-view {self.view}",
-                )
+                raise nothing_serves(self.view, name)
             try:
                 position = sink.position(number) if isinstance(sink, ForwardSink) else None
             except SinkError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from changelog.config import Project
+from changelog.contract.base.errors import ViewError
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import warehouse_of
 from views.base.sections import Rebuild, Sinks
@@ -79,6 +80,11 @@ class Unanswered:
             if error.sink:
                 self._errors[error.sink] = error
             raise
+
+
+def nothing_serves(view: str, sink: str) -> ViewError:
+    """Return the error for a view that has no generation in a sink yet."""
+    return ViewError(f'of view "{view}" nothing serves yet in {sink}', hint=f"rebuild-view {view}")
 
 
 Peers = Callable[[str], Served | None]

@@ -797,11 +797,7 @@ class QueryTranslator:
                 value = Value(f"CASE WHEN {key} IS NOT NULL THEN {value.text} END", value.kind)
             joins.append(f" LEFT JOIN {table} AS {quoted(alias)} ON {' AND '.join(tests)}")
             joins.values[query_text] = value
-            joins.outer[query_text] = [
-                outside.text
-                for column in query.find_all(exp.Column)
-                if inner.own(column) is None and (outside := scope.own(column)) is not None
-            ]
+            joins.outer[query_text] = _outer_columns(query, inner, scope)
         return self._in_groups(node, joins.values[query_text], scope, joins.outer[query_text])
 
     def _first(self, node: exp.Expr, query: exp.Expr, scope: Scope) -> Value | None:
@@ -826,11 +822,7 @@ class QueryTranslator:
             subquery, tests, source, inner = self._numbered(node, one, name, scope)
             joins.append(f" LEFT JOIN {subquery} ON {' AND '.join(tests)}")
             joins.values[query_text] = source.columns["value"]
-            joins.outer[query_text] = [
-                outside.text
-                for column in query.find_all(exp.Column)
-                if inner.own(column) is None and (outside := scope.own(column)) is not None
-            ]
+            joins.outer[query_text] = _outer_columns(query, inner, scope)
         return self._in_groups(node, joins.values[query_text], scope, joins.outer[query_text])
 
     def _crossed(self, node: exp.Expr, query: exp.Expr, built: Query, scope: Scope) -> Value | None:
@@ -1010,6 +1002,15 @@ def _shared(scope: Scope, before: Sequence[Source]) -> list[str]:
     """Return the columns that the last table of FROM shares with the earlier ones."""
     names = dict.fromkeys([*scope.merged, *(name for source in before for name in source.columns)])
     return [name for name in names if name in scope.sources[-1].columns]
+
+
+def _outer_columns(query: exp.Expr, inner: Scope, scope: Scope) -> list[str]:
+    """Return the SQL of the columns of the query around a subquery that the subquery names."""
+    return [
+        outside.text
+        for column in query.find_all(exp.Column)
+        if inner.own(column) is None and (outside := scope.own(column)) is not None
+    ]
 
 
 def _is_conjunct(node: exp.Expr) -> bool:

@@ -127,15 +127,13 @@ def _ordered_list(value: str, keys: Sequence[str], where: str) -> str:
 
 
 def _has_all(parts: Sequence[str]) -> str:
-    if len(parts) != 2:  # noqa: PLR2004 - two lists
-        raise ViewError("has_all takes two lists", hint="write has_all(l, array(1, 2))")
+    _check_number(parts, 2, "has_all(l, array(1, 2))")
     one, other = parts
     return f"(array_size(array_except({other}, array_compact({one}))) = 0)"
 
 
 def _json_element(parts: Sequence[str]) -> str:
-    if len(parts) != 2:  # noqa: PLR2004 - a document and a path
-        raise ViewError("json_element takes JSON and a path", hint="write json_element(j, '$[0]')")
+    _check_number(parts, 2, "json_element(j, '$[0]')")
     document, path = parts
     return f"try_variant_get(parse_json({document}), {path}, 'string')"
 
@@ -177,11 +175,7 @@ def _check_number(parts: Sequence[str], number: int, example: str) -> None:
 
 
 def _label_place(parts: Sequence[str]) -> str:
-    if len(parts) != 2:  # noqa: PLR2004 - a label and all labels
-        raise ViewError(
-            "label_place takes a label and all labels in their order",
-            hint="write label_place(m, array('sad', 'ok'))",
-        )
+    _check_number(parts, 2, "label_place(m, array('sad', 'ok'))")
     label, labels = parts
     place = f"cast(nullif(array_position({labels}, {label}), 0) AS int)"
     unknown = raised(

@@ -713,7 +713,7 @@ class Resident:
         return delta_from_spark(change, view.schema, view.spec.key, view.sinks)
 
     def _prove_and_send(self, frontier: Frontier, position: Position, stages: Stages) -> None:
-        """Prove each view's rows; what is proved is on its way while the next view is."""
+        """Prove the rows of each view, and send them while the next view's are proved."""
         views = {view.spec.name: view for view in self._views}
         for name in self._sending.longest_first(views):
             self._verify(views[name], frontier, stages)

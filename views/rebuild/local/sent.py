@@ -1,7 +1,7 @@
 """Digests of the rows that a follower has sent to the sinks of its views.
 
-A row that is computed again and comes out as it was sent is not sent again. They are held for as
-long as the process lives: after a start, what changed is sent once more, which changes nothing.
+A row that is computed again and is the same as it was sent is not sent again. The digests are kept
+in memory alone: after a start, rows that are computed again are sent once more, the same or not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MOST_KEYS = 300_000
-"""Of all views: 50 MB. Where they would be more, all are forgotten."""
+"""Of all views, in about 50 MB. One more, and all are forgotten."""
 
 
 class SentDigests:

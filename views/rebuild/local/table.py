@@ -31,7 +31,7 @@ MOST_WHOLE = 1_000_000
 """Rows of a table that are held in columns: more would take gigabytes, and seconds to search."""
 _AT_ONCE = 10_000
 _VALUES_AT_ONCE = 500
-"""In one question to the database, which knows the text of so many from the last time."""
+"""In one query: SQLite keeps the prepared statement for the next query of as many."""
 _SUM_BITS = 64
 _RECORD = pa.schema(
     [

@@ -63,12 +63,12 @@ class Sending:
         `is_pressed`: whether changes wait already for the next round.
         """
         patience_s = _PRESSED_S if is_pressed else PATIENCE_S
-        now, fresh, self._fresh = time.monotonic(), self._fresh, []
+        fresh, self._fresh = self._fresh, []
         for sender, since in fresh:
-            sender.wait(max(since + patience_s, now))
+            sender.wait(since + patience_s)
 
     def longest_first(self, views: Iterable[str]) -> list[str]:
-        """Return views in the order in which to send to them: the sinks that take longest first."""
+        """Return views by the time that their sinks' last writes took, the longest first."""
         return sorted(
             views,
             key=lambda view: (

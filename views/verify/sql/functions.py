@@ -36,7 +36,8 @@ EXAMPLE_COLUMNS = {
 }
 """The columns of the examples, with Spark's types; `j` is JSON."""
 
-_NOT_SPARKS = "not a function of Spark's, which gets it written out: PostgreSQL's "
+_WRITTEN_OUT = "not a function of Spark's, which gets it written out: "
+_NOT_SPARKS = f"{_WRITTEN_OUT}PostgreSQL's "
 GROUPS: dict[str, tuple[Provable, ...]] = {
     "Conditions": (
         Provable("and, or", ("And", "Or"), "f AND a > 0 OR b < 0"),
@@ -184,7 +185,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "has_all",
             (),
             "has_all(l, array(a))",
-            "not a function of Spark's, which gets it written out: PostgreSQL's `l @> ARRAY[a]`",
+            _NOT_SPARKS + "`l @> ARRAY[a]`",
         ),
         Provable("arrays_overlap", (), "arrays_overlap(l, array(a))"),
         Provable("list_joined", (), "list_joined(l, array(a))", _NOT_SPARKS + "`l || a`"),
@@ -195,8 +196,7 @@ GROUPS: dict[str, tuple[Provable, ...]] = {
             "label_place",
             (),
             "label_place('ok', array('sad', 'ok'))",
-            "not a function of Spark's, which gets it written out: the number of an enum's label; "
-            "of another text an error",
+            _WRITTEN_OUT + "the number of an enum's label; of another text an error",
         ),
         Provable("array_join", ("ArrayToString",), "array_join(cast(l AS array<string>), ',')"),
         Provable("element_at, try_element_at", (), "try_element_at(l, 1)"),
