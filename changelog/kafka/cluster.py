@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from confluent_kafka import (
-    IsolationLevel,
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
     KafkaError,
     KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
@@ -33,7 +35,15 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.topic import check_name
 from changelog.kafka.access import ClientErrors, access_hint
-from changelog.kafka.clients import REQUEST_S, WAIT_S, KeptKafka, admin_client, make_client
+from changelog.kafka.clients import (
+    REQUEST_S,
+    WAIT_S,
+    KeptKafka,
+    admin_client,
+    lent,
+    make_client,
+    reading_consumer,
+)
 from changelog.kafka.errors import ErrorMeaning, cause_of, is_missing, is_passing, log_error
 
 _SOON_S = 10.0
@@ -112,7 +122,6 @@ class Cluster:
         self.on_wait = on_wait
         self._kafka = kafka if isinstance(kafka, KeptKafka) else KeptKafka.of(kafka)
         self._answer_s = REQUEST_S if answer_s is None else answer_s
-        self._met: AdminClient | None = None
         self._cluster_id = ""
 
     def meet(self, *, patient: bool = True) -> str:
@@ -153,13 +162,13 @@ class Cluster:
                 self._cluster_id = str(answered(future, answer_s, listen).cluster_id)
             except KafkaException as error:
                 raise log_error(error, failure) from error
-            self._met = admin
         return self._cluster_id
 
     def id(self) -> str:
         """Return the cluster's identifier."""
         with admin_client(self._kafka) as admin:
-            return self._id(admin)
+            future = admin.describe_cluster(request_timeout=self._answer_s)
+            return str(self._answer(future, "").cluster_id)
 
     def names(self) -> list[str]:
         """Return the names of all topics, in order."""
@@ -195,7 +204,6 @@ class Cluster:
                         str(description.topic_id),
                         tuple(-1 if leader is None else leader.id for leader in leaders),
                     )
-            self._met = admin
         return topics
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -258,39 +266,31 @@ class Cluster:
     def _bounds(
         self, places: Sequence[Partition], *, committed: bool
     ) -> dict[Partition, OffsetBounds]:
-        if not places:
-            return {}
-        with admin_client(self._kafka) as admin:
-            # Both are asked for before an answer is waited for.
-            first, last = (
-                self._ask(admin, dict.fromkeys(places, spec), committed=committed)
-                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-            )
-            starts, ends = (self._offsets(futures) for futures in (first, last))
-        return {at: OffsetBounds(starts[at][0], *ends[at]) for at in places}
+        first, last = (
+            self._offsets(dict.fromkeys(places, which), committed=committed)
+            for which in (OFFSET_BEGINNING, OFFSET_END)
+        )
+        return {at: OffsetBounds(first[at][0], *last[at]) for at in places}
 
     def ends(
         self, partitions: Iterable[Partition], *, committed: bool = False
     ) -> dict[Partition, int]:
         """Return the ends of partitions, as `bounds` does."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._listed(dict.fromkeys(partitions, latest), committed=committed)
+        return self._listed(dict.fromkeys(partitions, OFFSET_END), committed=committed)
 
     def since(
         self, times_ms: Mapping[Partition, int], *, committed: bool = False
     ) -> dict[Partition, int | None]:
         """Return the first record of each partition since a time, or None if there is none."""
-        specs = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
-        offsets = self._listed(specs, committed=committed, least=-1)
+        offsets = self._listed(times_ms, committed=committed, least=OFFSET_END)
         return {at: None if offset < 0 else offset for at, offset in offsets.items()}
 
     def _listed(
-        self, specs: Mapping[Partition, OffsetSpec], *, committed: bool, least: int = 0
+        self, times: Mapping[Partition, int], *, committed: bool, least: int = 0
     ) -> dict[Partition, int]:
         def ask() -> dict[Partition, int]:
-            with admin_client(self._kafka) as admin:
-                futures = self._ask(admin, specs, committed=committed)
-                return {at: offset for at, (offset, _) in self._offsets(futures, least).items()}
+            offsets = self._offsets(times, committed=committed, least=least)
+            return {at: offset for at, (offset, _) in offsets.items()}
 
         return self._until_led(ask)
 
@@ -348,44 +348,46 @@ class Cluster:
             for resource, future in futures.items():
                 self._answer(future, f'cannot alter topic "{resource.name}"')
 
-    def _id(self, admin: AdminClient) -> str:
-        """Ask who the brokers are.
-
-        Offsets that are the first thing a client is asked for sometimes wait a second or three.
-        """
-        future = admin.describe_cluster(request_timeout=self._answer_s)
-        cluster_id = str(self._answer(future, "").cluster_id)
-        self._met = admin
-        return cluster_id
-
-    def _ask(
-        self, admin: AdminClient, specs: Mapping[Partition, OffsetSpec], *, committed: bool
-    ) -> dict[TopicPartition, Future[Any]]:
-        if not specs:
-            return {}
-        if self._met is not admin:
-            self._id(admin)
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        return dict(
-            admin.list_offsets(
-                {TopicPartition(*at): spec for at, spec in specs.items()},
-                isolation_level=level,
-                request_timeout=self._answer_s,
-            )
-        )
-
     def _offsets(
-        self, futures: Mapping[TopicPartition, Future[Any]], least: int = 0
+        self, times: Mapping[Partition, int], *, committed: bool, least: int = 0
     ) -> dict[Partition, tuple[int, int]]:
-        """Return offset and leader's epoch of each partition; -1 for an epoch that is not known."""
-        offsets = {}
-        for place, future in futures.items():
-            failure = f'cannot read the offsets of topic "{place.topic}"'
-            answer = self._answer(future, failure)
-            if answer.offset < least:  # of a request that was timed out, without an error
-                raise self._error(_unanswered(), failure)
-            epoch = -1 if answer.leader_epoch is None else int(answer.leader_epoch)
-            offsets[place.topic, place.partition] = (int(answer.offset), epoch)
+        """Return offset and leader's epoch of each partition; -1 for an epoch that is not known.
+
+        `times`: milliseconds since 1970, `OFFSET_BEGINNING` or `OFFSET_END`, which are -2 and -1 in
+        a ListOffsets request too (https://kafka.apache.org/protocol).
+
+        A consumer is asked: `AdminClient.list_offsets` crashes the process now and then
+        (docs/decisions/0217-offsets-by-a-consumer.md).
+        """
+        if not times:
+            return {}
+        failure = f'cannot read the offsets of topic "{min(times)[0]}"'
+        places = [TopicPartition(*at, time_ms) for at, time_ms in times.items()]
+        name = f"offsets of {'committed' if committed else 'all'} records"
+
+        def make() -> Consumer:
+            return reading_consumer(self._kafka, committed=committed)
+
+        with lent(self._kafka, name, make) as consumer, ThreadPoolExecutor(1) as beside:
+            future = beside.submit(consumer.offsets_for_times, places, timeout=self._answer_s)
+            while not wait([future], timeout=WAIT_S).done:
+                self.on_wait()
+            try:
+                answers = future.result()
+            except KafkaException as error:
+                raise self._error(error, failure) from error
+            offsets = {}
+            for place in answers:
+                failure = f'cannot read the offsets of topic "{place.topic}"'
+                if place.error is not None:
+                    raise self._error(KafkaException(place.error), failure)
+                if place.offset < least:
+                    raise self._error(_unanswered(), failure)
+                epoch = cast("int | None", place.leader_epoch)
+                offsets[place.topic, place.partition] = (
+                    place.offset,
+                    -1 if epoch is None else epoch,
+                )
         return offsets
 
     def _answer(self, future: Future[T], failure: str) -> T:

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import fastavro
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # noqa: TID251 - a newest time is told by it alone
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from changelog.contract.rows.codec import frame

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import (
+    OFFSET_END,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
@@ -23,7 +24,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from changelog.contract.base.connection import KafkaConnection
@@ -85,21 +86,19 @@ def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[
     Raises LogError: the topic or one of the partitions does not exist; UnavailableLogError: the
     brokers do not answer.
     """
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    latest_of = {TopicPartition(topic, number): latest for number in range(count)}
+    places = [TopicPartition(topic, number, OFFSET_END) for number in range(count)]
+    settings = consumer_settings(kafka, committed=False)
     try:
-        with admin_client(kafka) as admin:
-            answers = admin.list_offsets(latest_of, request_timeout=_REQUEST_SECONDS)
-            ends = {partition.partition: answer.result() for partition, answer in answers.items()}
+        with lent(kafka, "appended", lambda: Consumer(settings)) as consumer:
+            ends = consumer.offsets_for_times(places, timeout=_REQUEST_SECONDS)
+        if errors := [end.error for end in ends if end.error is not None]:
+            raise KafkaException(errors[0])
     except KafkaException as error:
         raise _unavailable(topic, error) from error
-    if any(end.offset < 0 for end in ends.values()):  # the result of a request that timed out
-        raise _unavailable(topic, TimeoutError("no end of a partition came in time"))
+    epochs = {end.partition: cast("int | None", end.leader_epoch) for end in ends}
+    offsets = {end.partition: end.offset for end in ends}
     return [
-        (
-            ends[number].offset,
-            -1 if ends[number].leader_epoch is None else ends[number].leader_epoch,
-        )
+        (offsets[number], -1 if (epoch := epochs[number]) is None else epoch)
         for number in range(count)
     ]
 

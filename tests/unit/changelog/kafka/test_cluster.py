@@ -1,10 +1,13 @@
 """Questions to the brokers: what is asked again, and what an answer that does not come is."""
 
-from concurrent.futures import Future
-from types import SimpleNamespace
-
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
@@ -60,34 +63,25 @@ def test_what_does_not_pass_in_time_is_raised():
     assert 1 < brokers.asked < 9
 
 
-class Admin:
+class Offsets:
     """Answers with errors first, then that partitions begin at 7 and end at 9."""
 
     def __init__(self, *codes: int) -> None:
         self.codes = [*codes]
 
-    def describe_cluster(self, **_: object) -> Future[SimpleNamespace]:
-        found: Future[SimpleNamespace] = Future()
-        found.set_result(SimpleNamespace(cluster_id="one"))
-        return found
-
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
-    def list_offsets(self, asked, **_):
-        futures: dict[object, Future[SimpleNamespace]] = {place: Future() for place in asked}
-        for place, future in futures.items():
-            if self.codes:
-                future.set_exception(KafkaException(KafkaError(self.codes.pop(0))))
-            else:
-                offset = 9 if asked[place]._value == -1 else 7
-                future.set_result(SimpleNamespace(offset=offset, leader_epoch=None))
-        return futures
+    def offsets_for_times(self, asked, timeout):
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        ends = {OFFSET_BEGINNING: 7, OFFSET_END: 9}
+        return [TopicPartition(at.topic, at.partition, ends[at.offset]) for at in asked]
 
 
 def bounds(monkeypatch, *codes):
-    made: list[Admin] = []
-    answers = Admin(*codes)
+    made: list[Offsets] = []
+    answers = Offsets(*codes)
 
     def make(*_):
         made.append(answers)
@@ -100,7 +94,7 @@ def bounds(monkeypatch, *codes):
 def test_a_leader_that_does_not_know_it_yet_is_asked_again_by_a_new_client(monkeypatch):
     """A client goes on asking under the epoch of the leader that it knows."""
     busy = KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE
-    assert bounds(monkeypatch, *busy) == ({("t", 0): OffsetBounds(7, 9, -1)}, 2)
+    assert bounds(monkeypatch, *busy) == ({("t", 0): OffsetBounds(7, 9, -1)}, 3)
 
 
 def test_it_is_not_asked_for_ever(monkeypatch):
