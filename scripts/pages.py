@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from scripts.records_page import records
@@ -116,6 +117,7 @@ def exit_codes() -> str:
         "The same for every command, so that cron, systemd and schedulers can go by them. Of",
         "several views that are rebuilt apart it is the worst: 3, 4, 1, 2, 5. An error is one line",
         "on standard error; with `--json` also an object with `error` and `exit_code`.",
+        "`changelog verify --every`, once stopped, ends with the code of its last round.",
         _MADE.format("the errors of the code"),
         "| code | means | what to do |\n|---|---|---|",
         *(f"| **{code}** | {means} | {act} |" for code, (means, act) in _CODES.items()),
@@ -159,7 +161,7 @@ def _code_of(name: str, classes: Mapping[str, ast.ClassDef]) -> int | None:
 
 
 def metrics() -> str:
-    """Return `docs/metrics.md`: each metric of a capture and of runs, as it is exported."""
+    """Return `docs/metrics.md`: each metric of captures, runs and rounds, as it is exported."""
     lines = [
         "# Metrics\n",
         "For Prometheus. `docs/operating.md` and `docs/scheduling.md` say what to alert on.",
@@ -168,6 +170,7 @@ def metrics() -> str:
     for title, exported in (
         ("A capture (`changelog capture --metrics-port`)", _of_capture()),
         ("A run of rebuilds (`[runs] metrics_file`, `push_gateway`)", _of_a_run()),
+        ("Repeated comparisons (`changelog verify --every --metrics-port`)", _of_rounds()),
     ):
         lines += [f"## {title}\n", "| metric | kind | labels | says |\n|---|---|---|---|"]
         for family in sorted(exported, key=lambda each: each.name):
@@ -208,6 +211,20 @@ def _of_capture() -> list[Any]:
     registry = CollectorRegistry()
     registry.register(CaptureMetrics(report, lambda: source, slot="shop"))
     return list(registry.collect())
+
+
+def _of_rounds() -> list[Any]:
+    from changelog.compare.options import CopyOptions  # noqa: PLC0415 - for this page alone
+    from changelog.compare.rounds import Rounds, Since, Standing  # noqa: PLC0415 - likewise
+    from changelog.compare.side import Moment  # noqa: PLC0415
+    from changelog.contract.base.lsn import Lsn  # noqa: PLC0415
+
+    moment = Moment(Lsn(1), datetime.now(UTC))
+    rounds = Rounds(CopyOptions(every="1h"), Path(), as_json=False)
+    report: Any = SimpleNamespace(mismatches=1, source_rows=1, target_rows=1, seconds=1.0)
+    since = {("1",): Since(moment, moment)}
+    rounds.standings["a"] = Standing(report, since, moment)
+    return list(rounds.collect())
 
 
 def _of_a_run() -> list[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
 from changelog.compare.postgres import ComparedRelation, PostgresSide
+from changelog.compare.report import Report
 from changelog.compare.side import Side
 from changelog.config import BROKERS, SOURCE, load_project, resolved
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
@@ -45,19 +48,26 @@ def verify_copy(
     relation = _relation(options, tables, table)
     key = tuple(filter(None, (name.strip() for name in options.key.split(","))))
     request = request_of(options, key, parse_columns(options.columns))
-    with (
-        closing(PostgresSide(dsn, relation, of="source", rate=options.rate)) as source,
-        closing(
-            open_target(
-                address,
-                relation.table,
-                project,
-                key=[request.columns.get(name, name) for name in request.key or source.key],
-                given_settings=given_settings,
-            )
-        ) as target,
-    ):
-        report = compare(source, target, request, tell=tell)
+
+    def compared(request: CompareRequest, sleep: Callable[[float], None] = time.sleep) -> Report:
+        with (
+            closing(PostgresSide(dsn, relation, of="source", rate=options.rate)) as source,
+            closing(
+                open_target(
+                    address,
+                    relation.table,
+                    project,
+                    key=[request.columns.get(name, name) for name in request.key or source.key],
+                    given_settings=given_settings,
+                )
+            ) as target,
+        ):
+            return compare(source, target, request, tell=tell, sleep=sleep)
+
+    if options.every:
+        _repeat(options, project, request, compared, as_json=as_json)
+        return
+    report = compared(request)
     if as_json:
         print_json(report.to_json())
     else:
@@ -79,6 +89,23 @@ def verify_copy(
             "compared",
             hint="take a longer --settle, or run it when less is being written",
         )
+
+
+def _repeat(
+    options: CopyOptions,
+    project: Path,
+    request: CompareRequest,
+    compared: Callable[[CompareRequest, Callable[[float], None]], Report],
+    *,
+    as_json: bool,
+) -> None:
+    from changelog.compare.rounds import Rounds  # noqa: PLC0415 - its clients start slowly
+
+    def by_name(turn: int, sleep: Callable[[float], None]) -> Mapping[str, Report]:
+        report = compared(replace(request, turn=turn), sleep)
+        return {report.target: report}
+
+    Rounds(options, project, as_json=as_json).run(by_name)
 
 
 def request_of(

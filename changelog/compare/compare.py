@@ -33,6 +33,8 @@ class CompareRequest:
     settle_s: float = 10.0
     sample: float = 1.0
     most_shown: int = 20
+    turn: int = field(default_factory=lambda: random.randrange(1 << 31))  # noqa: S311 - of samples
+    """Which part of the keys a sample takes: successive turns take successive parts."""
 
 
 def compare(
@@ -76,15 +78,19 @@ def compare(
     if differing:
         tell(f"{len(differing)} buckets differ: looking at their rows")
     groups = _groups(differing, source_digests, target_digests)
-    outcome, is_at_least = _watch_groups(source, target, watch, groups)
+    outcome, rest = _watch_groups(source, target, watch, groups)
+    ranks = {plan.rank_of(key) for key in outcome.open} | {*map(plan.buckets.rank, rest)}
     return Report(
         source=source.place,
         target=target.place,
         source_rows=sum(digest.rows for digest in source_digests.values()),
         target_rows=sum(digest.rows for digest in target_digests.values()),
         mismatches=len(outcome.mismatches),
-        is_at_least=is_at_least,
-        differences=tuple(difference_of(plan, differing_key) for differing_key in outcome.shown),
+        is_at_least=bool(rest),
+        differences=tuple(
+            difference_of(plan, differing_key, target.writer(differing_key.key))
+            for differing_key in outcome.shown
+        ),
         open=tuple(key_shown(plan, key) for key in outcome.open),
         compared=tuple(column.name for column in plan.columns),
         not_compared=plan.not_compared,
@@ -93,13 +99,19 @@ def compare(
         sample=request.sample,
         looks=outcome.looks,
         seconds=clock() - began,
+        plan=plan,
+        refuted=outcome.mismatches,
+        undecided=frozenset(ranks),
+        began=source.opened,
+        ended=source.moment(),
     )
 
 
 def _plan(source: PostgresSide, target: Side, request: CompareRequest) -> ComparePlan:
     count = bucket_count(source.estimate())
     sampled = 0 if request.sample == 1 else max(round(count * request.sample), 1)
-    buckets = KeyBuckets(count, by_value=False, first=random.randrange(count), sampled=sampled)  # noqa: S311
+    first = request.turn * sampled % count
+    buckets = KeyBuckets(count, by_value=False, first=first, sampled=sampled)
     plan = make_plan(
         source.columns(),
         target.columns(),
@@ -129,10 +141,10 @@ def _groups(
 
 def _watch_groups(
     source: Side, target: Side, watch: KeyWatch, groups: Iterator[list[int]]
-) -> tuple[WatchOutcome, bool]:
+) -> tuple[WatchOutcome, list[int]]:
     """Watch the keys of each group, up to the first group with mismatches.
 
-    Returns the outcome, and whether groups remain after that one.
+    Returns the outcome, and the buckets of the groups that remain after that one.
     """
     mismatches: list[Key] = []
     opened: list[Key] = []
@@ -144,9 +156,9 @@ def _watch_groups(
         mismatches += outcome.mismatches
         opened += outcome.open
         if mismatches:
-            has_more = next(groups, None) is not None
-            return WatchOutcome(tuple(mismatches), tuple(opened), outcome.shown, looks), has_more
-    return WatchOutcome((), tuple(opened), (), looks), False
+            rest = [bucket for more in groups for bucket in more]
+            return WatchOutcome(tuple(mismatches), tuple(opened), outcome.shown, looks), rest
+    return WatchOutcome((), tuple(opened), (), looks), []
 
 
 def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[Key]:

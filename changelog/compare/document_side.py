@@ -41,7 +41,8 @@ FIELD = Native("a JSON value", TypeFamily.TEXT, is_document=True)
 T = TypeVar("T")
 _BATCH = 2_000
 _MOST_FIELDS = 5_000
-_TABLE = "scratch.documents"
+TABLE = "scratch.documents"
+"""The table of the documents in the scratch file."""
 _PART_FUNCTION = "id_part"
 _OWN = ("id", "version", "batch", "is_gone")
 
@@ -56,6 +57,7 @@ class Document(NamedTuple):
     id: str
     fields: Mapping[str, str | None] | None
     version: str = ""  # of two documents with one id the one with the greater version counts
+    key: Mapping[str, str | None] | None = None  # the key's fields, of one that no longer exists
 
 
 def field_texts(document: Mapping[str, Any]) -> dict[str, str | None]:
@@ -139,7 +141,7 @@ class DocumentSide(DuckdbSide):
         path = Path(self._folder.name) / "documents.duckdb"
         self.database.execute(f"ATTACH {literal(str(path))} AS scratch")
         self.database.execute(
-            f"CREATE TABLE {_TABLE} (id VARCHAR, version VARCHAR, batch BIGINT, is_gone BOOLEAN)"
+            f"CREATE TABLE {TABLE} (id VARCHAR, version VARCHAR, batch BIGINT, is_gone BOOLEAN)"
         )
         self.database.create_function(DOCUMENT_JSON_FUNCTION, document_json, ["VARCHAR"], "VARCHAR")
         self.database.create_function(
@@ -156,7 +158,7 @@ class DocumentSide(DuckdbSide):
             "VARCHAR",
             null_handling=FunctionNullHandling.SPECIAL,
         )
-        self.relation = f"(SELECT * FROM {_TABLE} WHERE NOT is_gone)"
+        self.relation = f"(SELECT * FROM {TABLE} WHERE NOT is_gone)"
         for name in fields:
             self._add_field(name)
 
@@ -187,7 +189,7 @@ class DocumentSide(DuckdbSide):
         """Read all documents and remove the rows of earlier reads."""
         before = self._batches
         self._append(self._read())
-        self.database.execute(f"DELETE FROM {_TABLE} WHERE batch <= {before}")
+        self.database.execute(f"DELETE FROM {TABLE} WHERE batch <= {before}")
         if self.comes_twice:
             self._keep_last(before)
 
@@ -207,7 +209,7 @@ class DocumentSide(DuckdbSide):
     def _insert(self, documents: Sequence[Document]) -> None:
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
-        names = {name: None for document in documents for name in document.fields or ()}
+        names = {name: None for d in documents for name in d.fields or d.key or ()}
         for name in names.keys() - self._fields.keys():
             self._add_field(name)
         table: pa.Table = pa.table(
@@ -218,7 +220,7 @@ class DocumentSide(DuckdbSide):
                 "is_gone": pa.array([d.fields is None for d in documents], pa.bool_()),
                 **{
                     self._fields[name]: pa.array(
-                        [(d.fields or {}).get(name) for d in documents], pa.string()
+                        [(d.fields or d.key or {}).get(name) for d in documents], pa.string()
                     )
                     for name in names
                 },
@@ -228,7 +230,7 @@ class DocumentSide(DuckdbSide):
         self.database.register("batch_of_documents", table)
         try:
             self.database.execute(
-                f"INSERT INTO {_TABLE} ({listed}) SELECT {listed} FROM batch_of_documents"
+                f"INSERT INTO {TABLE} ({listed}) SELECT {listed} FROM batch_of_documents"
             )
         finally:
             self.database.unregister("batch_of_documents")
@@ -240,19 +242,19 @@ class DocumentSide(DuckdbSide):
                 hint="is each of them a row of one table?",
             )
         column = f"f{len(self._fields)}"
-        self.database.execute(f"ALTER TABLE {_TABLE} ADD COLUMN {column} VARCHAR")
+        self.database.execute(f"ALTER TABLE {TABLE} ADD COLUMN {column} VARCHAR")
         self._fields[name] = column
 
     def _keep_last(self, since: int) -> None:
         """Remove all but the last document of each id that has come in a batch after `since`."""
-        ids = f"SELECT id FROM {_TABLE} WHERE batch > {since}"
+        ids = f"SELECT id FROM {TABLE} WHERE batch > {since}"
         places = (
             "SELECT rowid AS row, row_number() OVER"
-            f" (PARTITION BY id ORDER BY version DESC, batch DESC) AS place FROM {_TABLE}"
+            f" (PARTITION BY id ORDER BY version DESC, batch DESC) AS place FROM {TABLE}"
             f" WHERE id IN ({ids})"
         )
         self.database.execute(
-            f"DELETE FROM {_TABLE} WHERE rowid IN (SELECT row FROM ({places}) WHERE place > 1)"
+            f"DELETE FROM {TABLE} WHERE rowid IN (SELECT row FROM ({places}) WHERE place > 1)"
         )
 
     def _find_key(self) -> None:
@@ -271,7 +273,7 @@ class DocumentSide(DuckdbSide):
             return
         count = len(self._key_names)
         wrong = self.database.execute(
-            f"SELECT id FROM {_TABLE} WHERE {_PART_FUNCTION}(id, 0, {count}) IS NULL LIMIT 1"
+            f"SELECT id FROM {TABLE} WHERE {_PART_FUNCTION}(id, 0, {count}) IS NULL LIMIT 1"
         ).fetchone()
         if wrong:
             raise ConfigurationError(
@@ -297,7 +299,7 @@ class DocumentSide(DuckdbSide):
         super().bind(plan)
         if self.id_name is None:
             return
-        statement = f"SELECT id, {self._key} FROM (SELECT id, {self._canonical} FROM {_TABLE})"
+        statement = f"SELECT id, {self._key} FROM (SELECT id, {self._canonical} FROM {TABLE})"
         cursor = self.database.execute(statement)
         self._ids_are_keys = True
         while self._ids_are_keys and (rows := cursor.fetchmany(_BATCH)):
@@ -336,7 +338,7 @@ class DocumentSide(DuckdbSide):
         for some in batched(sorted(ids), _BATCH):
             documents = [*self._read_again(some)]
             self.database.execute(
-                f"DELETE FROM {_TABLE} WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(some)]
+                f"DELETE FROM {TABLE} WHERE id IN (SELECT unnest($1::VARCHAR[]))", [list(some)]
             )
             self._append(documents)
 

@@ -256,6 +256,10 @@ class DuckdbSide(ABC):
             "either one process that writes or several that only read",
         )
 
+    def writer(self, key: Key) -> str:  # noqa: ARG002 - of any key
+        """Return an empty text: files and documents do not tell who wrote a row."""
+        return ""
+
     def notes(self) -> tuple[str, ...]:
         """Return facts about what was read."""
         return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar
 
@@ -12,7 +12,9 @@ from changelog.contract.base.errors import ConfigurationError
 
 _COPY = "Any copy of a table: --target"
 _TARGETS = "--target postgres:DSN/TABLE, parquet:PATTERN, duckdb:FILE/TABLE, …"
-_OF_VIEWS = frozenset({"sample", "settle", "show"})
+_OF_ROUNDS = frozenset({"metrics_port", "metrics_address", "webhook"})
+"""Options of `--every` alone."""
+_OF_VIEWS = frozenset({"sample", "settle", "show", "every"}) | _OF_ROUNDS
 """Options that work with `--view`, too."""
 
 
@@ -66,6 +68,34 @@ class CopyOptions:
         int, typer.Option("--show", min=0, help="Most differing keys that are shown with values.")
     ] = 20
 
+    every: Annotated[
+        str,
+        typer.Option(
+            "--every",
+            metavar="PERIOD",
+            help="Compare again and again, such as 10m, 1h or 1d, until SIGTERM or Ctrl-C; each "
+            "round of a --sample takes the next part of the keys. Ends with the last verdict.",
+        ),
+    ] = ""
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port", min=0, max=65535, help="With --every: serve Prometheus metrics there."
+        ),
+    ] = None
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", help="Where metrics are served.")
+    ] = "127.0.0.1"
+    webhook: Annotated[
+        str,
+        typer.Option(
+            "--webhook",
+            metavar="URL",
+            help="With --every: gets a JSON object by POST when the verdict changes. "
+            "'${NAME}' takes it from a variable.",
+        ),
+    ] = ""
+
     def check_alone(self, *, of_views: bool) -> None:
         """Refuse options that only work with a target, or with some of them.
 
@@ -73,12 +103,23 @@ class CopyOptions:
 
         Raises ConfigurationError: one is given that does not work here.
         """
+        if not self.every:
+            self._refuse(_OF_ROUNDS, "only works with --every", "--every 1h")
         if self.target and not of_views:
             return
-        why, hint, allowed = "only works with --target", _TARGETS, frozenset[str]()
-        if of_views:
-            listed = ", ".join(f"--{name}" for name in sorted(_OF_VIEWS))
-            why, hint, allowed = "does not go with --view", f"{listed} do", _OF_VIEWS
+        names = {option.name for option in fields(self)}
+        if not of_views:
+            self._refuse(names, "only works with --target", _TARGETS)
+            return
+        listed = ", ".join(_written(name) for name in sorted(_OF_VIEWS))
+        self._refuse(names - _OF_VIEWS, "does not go with --view", f"{listed} do")
+
+    def _refuse(self, names: Collection[str], why: str, hint: str) -> None:
         for option in fields(self):
-            if option.name not in allowed and getattr(self, option.name) != option.default:
-                raise ConfigurationError(f"--{option.name} {why}", hint=hint)
+            if option.name in names and getattr(self, option.name) != option.default:
+                raise ConfigurationError(f"{_written(option.name)} {why}", hint=hint)
+
+
+def _written(name: str) -> str:
+    """Return an option as it is written on the command line."""
+    return f"--{name.replace('_', '-')}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from changelog.compare.forms import CompareForm, Native, TypeFamily, have_one_text, pair
+from changelog.compare.texts import row_text
 from changelog.contract.base.errors import ConfigurationError
 
 _PRIMES = (61, 251, 1021, 4093, 16381, 65521)
@@ -41,6 +43,14 @@ class KeyBuckets:
         """Return the factor that spreads a sample over distant buckets instead of neighbours."""
         return max(int(self.count * _GOLDEN), 1)
 
+    def rank(self, bucket: int) -> int:
+        """Return a bucket's place in the order in which samples take buckets."""
+        return bucket * self.stride % self.count
+
+    def compared(self) -> list[int]:
+        """Return the ranks of the buckets that are compared."""
+        return [(self.first + place) % self.count for place in range(self.sampled or self.count)]
+
 
 @dataclass(frozen=True, slots=True)
 class ComparePlan:
@@ -56,6 +66,18 @@ class ComparePlan:
     def columns(self) -> tuple[ComparedColumn, ...]:
         """Return all columns, the key first."""
         return (*self.key, *self.values)
+
+    def rank_of(self, key: Sequence[str | None]) -> int:
+        """Return the rank of the bucket to which a key's canonical texts belong."""
+        count = self.buckets.count
+        if not self.buckets.by_value:
+            encoded = row_text(key).encode("utf-8", "surrogatepass")
+            digest = hashlib.md5(encoded, usedforsecurity=False).digest()
+            return self.buckets.rank((int.from_bytes(digest[:4]) >> 1) % count)
+        mixed = 0
+        for text in key:
+            mixed = (mixed * 31 + int(text or 0)) % count
+        return self.buckets.rank(mixed)
 
 
 def bucket_count(rows: int) -> int:

@@ -19,9 +19,10 @@ from psycopg2 import errorcodes, extensions, sql
 from changelog.compare.forms import Native, TypeFamily
 from changelog.compare.plan import ComparedColumn, ComparePlan
 from changelog.compare.postgres_texts import expression, row, text_of
-from changelog.compare.side import SUM_BITS, Digest, Key, SideRow
+from changelog.compare.side import SUM_BITS, Digest, Key, Moment, SideRow
 from changelog.compare.texts import RAW, row_text
 from changelog.contract.base.errors import ConfigurationError, SourceError
+from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
 from changelog.native.libpq import check_single
 from changelog.postgres.connection import parts_of
@@ -98,6 +99,10 @@ SELECT up.start::int8, t.oid::int8, n.nspname = 'pg_catalog', t.typname,
 FROM up JOIN pg_type t ON t.oid = up.oid JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE up.typtype <> 'd'
 """
+_MOMENT = """
+SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0')
+            ELSE pg_current_wal_lsn() END::text, clock_timestamp()
+"""
 _RELATION = """
 SELECT c.oid::int8, c.relkind::text,
        array(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(n, place)
@@ -168,6 +173,7 @@ class PostgresSide:
             self._from, shown = self._table(relation.table), relation.table
         self._columns = self._described(shown)
         host = self._parts.get("host", "localhost")
+        self.opened = self.moment()
         self.place = redacted(f"{shown} of {self._parts.get('dbname', 'postgres')} at {host}")
 
     def _table(self, name: str) -> sql.Composable:
@@ -223,6 +229,15 @@ class PostgresSide:
         query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {}").format(self._from)
         ((plan,),) = self._run(query)
         return int(plan[0]["Plan"]["Plan Rows"])
+
+    def moment(self) -> Moment:
+        """Return the end of the server's WAL, or how much of it a standby has replayed."""
+        ((lsn, at),) = self._run(_MOMENT)
+        return Moment(Lsn.parse(lsn), at)
+
+    def writer(self, key: Key) -> str:  # noqa: ARG002 - of any key
+        """Return an empty text: a table does not tell who wrote a row."""
+        return ""
 
     def notes(self) -> tuple[str, ...]:
         """Return a note if the source is a standby, which may itself lag."""

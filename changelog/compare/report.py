@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from changelog.compare.plan import ComparePlan
-from changelog.compare.side import SideRow
+from changelog.compare.side import Key, Moment, SideRow
 from changelog.compare.texts import shown
 from changelog.compare.watch import Differing, normal_row
 
@@ -33,6 +33,7 @@ class Difference:
     columns: tuple[ColumnValues, ...] = ()
     source_rows: int = 1
     target_rows: int = 1
+    written_by: str = ""  # the place of the record that wrote the target's row, if that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,11 @@ class Report:
     sample: float  # the fraction of the keys; 1 for all
     looks: int
     seconds: float
+    plan: ComparePlan
+    refuted: tuple[Key, ...]  # all keys that differ, as the sides write them
+    undecided: frozenset[int]  # ranks of compared buckets that have keys without a verdict
+    began: Moment  # before either side was read
+    ended: Moment
 
     @property
     def verified(self) -> bool | None:
@@ -116,7 +122,7 @@ class Report:
         if hidden > 0:
             lines.append(f"  and {hidden:,} more")
         if self.open:
-            first_keys = "; ".join(_key_text(key) for key in self.open[:3])
+            first_keys = "; ".join(key_text(key) for key in self.open[:3])
             lines.append(
                 f"  not compared: {len(self.open):,} keys that kept changing, such as {first_keys}"
             )
@@ -130,6 +136,7 @@ def _difference_json(difference: Difference) -> dict[str, Any]:
         "kind": difference.kind,
         "rows_source": difference.source_rows,
         "rows_target": difference.target_rows,
+        "written_by": difference.written_by,
         "columns": {
             values.column: {"source": values.source, "target": values.target}
             for values in difference.columns
@@ -137,7 +144,8 @@ def _difference_json(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _key_text(key: Mapping[str, str | None]) -> str:
+def key_text(key: Mapping[str, str | None]) -> str:
+    """Return a key for people: its columns with their values in quotes."""
     return ", ".join(f"{name}={_value_text(text)}" for name, text in key.items())
 
 
@@ -161,28 +169,41 @@ def ascii_only(text: str) -> str:
 
 
 def _difference_lines(difference: Difference) -> list[str]:
-    key = _key_text(difference.key)
+    lines = [f"  {key_text(difference.key)}: {_kind_text(difference)}"]
+    lines += [
+        f"    {values.column}: {_value_text(values.source)} at the source, "
+        f"{_value_text(values.target)} in the target"
+        for values in difference.columns
+    ]
+    if difference.written_by:
+        lines.append(f"    written by {difference.written_by}")
+    return lines
+
+
+def _kind_text(difference: Difference) -> str:
     match difference.kind:
         case "missing":
-            return [f"  {key}: missing in the target"]
+            return "missing in the target"
         case "unexpected":
-            return [f"  {key}: only in the target"]
+            return "only in the target"
         case "duplicated":
             counts = f"{difference.source_rows} rows at the source, {difference.target_rows}"
-            return [f"  {key}: {counts} in the target"]
+            return f"{counts} in the target"
         case _:
-            return [f"  {key}: differs"] + [
-                f"    {values.column}: {_value_text(values.source)} at the source, "
-                f"{_value_text(values.target)} in the target"
-                for values in difference.columns
-            ]
+            return "differs"
 
 
-def difference_of(plan: ComparePlan, differing: Differing) -> Difference:
+def difference_of(plan: ComparePlan, differing: Differing, written_by: str) -> Difference:
     """Return the difference between a key's rows on the two sides."""
     key = key_shown(plan, differing.key)
     source, target = differing.source, differing.target
-    count = partial(Difference, key, source_rows=len(source), target_rows=len(target))
+    count = partial(
+        Difference,
+        key,
+        source_rows=len(source),
+        target_rows=len(target),
+        written_by=written_by,
+    )
     if not target or not source:
         kind = "unexpected" if not source else "missing"
         return count(kind=kind)

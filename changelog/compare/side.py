@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from changelog.compare.forms import Native
 from changelog.compare.plan import ComparePlan
+from changelog.contract.base.lsn import Lsn
 
 Key = tuple[str | None, ...]
 """The canonical texts of a key's columns."""
@@ -33,6 +35,20 @@ class SideRow:
     version: str = ""  # changes with each write of the row; empty if the side has no versions
 
 
+class Moment(NamedTuple):
+    """A place in the source's WAL and its server's time there."""
+
+    lsn: Lsn
+    at: datetime
+
+    def to_json(self) -> dict[str, str]:
+        """Return it as an object of JSON."""
+        return {"lsn": str(self.lsn), "at": self.at.astimezone(UTC).isoformat(timespec="seconds")}
+
+    def __str__(self) -> str:
+        return f"{self.lsn} ({self.to_json()['at']})"
+
+
 class Side(Protocol):
     """The source or a copy of it, as a comparison reads it."""
 
@@ -56,6 +72,9 @@ class Side(Protocol):
 
     def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
+
+    def writer(self, key: Key) -> str:
+        """Return the place of the record that wrote a key's row; empty if nothing tells it."""
 
     def notes(self) -> tuple[str, ...]:
         """Return facts about what was read that the report shows."""

@@ -14,12 +14,14 @@ from typing import Any
 import orjson
 from confluent_kafka import Message
 
-from changelog.compare.document_side import Document, DocumentSide, field_texts
+from changelog.compare.document_side import TABLE, Document, DocumentSide, field_texts
 from changelog.compare.side import Key
+from changelog.compare.texts import row_text
 from changelog.connect.rules.records.reading import BadRecordError, RecordReading, parse_json
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import CorruptRecordError, SinkError, VerdictError
 from changelog.contract.base.headers import POSITION, decode_headers
+from changelog.contract.base.position import Position
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.scan import OffsetRange, scan
 from changelog.lines.ask import find_topic
@@ -103,6 +105,19 @@ class TopicSide(DocumentSide):
         self._append(self._read())
         self._keep_last(before)
 
+    def writer(self, key: Key) -> str:
+        """Return partition and offset of the last record of a key, and its commit LSN if ours."""
+        texts = f"SELECT version, {self._canonical} FROM {TABLE}"
+        statement = f"SELECT version FROM ({texts}) WHERE {self._key_row} = $1 LIMIT 2"
+        versions = self._fetched(statement, [row_text(key)])
+        if len(versions) != 1:
+            return ""
+        position, offset, partition = versions[0][0].split(" ")
+        place = f"partition {partition}, offset {int(offset)} of {self.place}"
+        if not position:
+            return place
+        return f"{place}, commit {Position.from_bytes(bytes.fromhex(position)).commit_lsn}"
+
     def _document(self, record: Message) -> Document:
         """Return the state of a key that a record tells."""
         try:
@@ -123,7 +138,8 @@ class TopicSide(DocumentSide):
         return Document(
             place + json.dumps(sorted(own.items()), ensure_ascii=False),
             fields,
-            position or f"{record.offset():020d}",
+            f"{position} {record.offset():020d} {record.partition()}",
+            own if fields is None else None,
         )
 
     def _key_fields(self, raw: bytes | None) -> dict[str, str | None]:

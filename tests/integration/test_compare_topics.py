@@ -13,6 +13,10 @@ from typer.testing import CliRunner
 
 from changelog.cli import app
 from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.headers import decode_headers
+from changelog.contract.base.position import Position
+from changelog.kafka.cluster import Cluster
+from changelog.kafka.scan import OffsetRange, scan
 from changelog.runtime.edge import one_line
 from tests.integration.test_verify_source import EVERY, Source
 from tests.support.record_debezium import TABLES
@@ -111,7 +115,7 @@ def own(dsn, kafka, registry, prefix):
         yield made
 
 
-def test_a_topic_of_our_own_log_is_compared(own, verify):
+def test_a_topic_of_our_own_log_is_compared(own, verify, kafka):
     topic = own.log.topics[EVERY.name]
     code, report, said = verify('"every type"', topic)
     assert (code, report["rows_target"], report["not_compared"]) == (0, 3, {}), said
@@ -129,6 +133,25 @@ def test_a_topic_of_our_own_log_is_compared(own, verify):
         "2": ("missing", set()),
         "9": ("unexpected", set()),
     }
+    places = last_places(kafka, topic)
+    for difference, value_is_there in zip(report["differences"], [True, False, True], strict=True):
+        place = difference["written_by"]
+        assert places.pop(place) is value_is_there, "the newest record of the key, by its position"
+
+
+def last_places(kafka, topic):
+    """Return whether the last record of each key has a value, by its place."""
+    cluster = Cluster(kafka)
+    ends = cluster.standing([topic], committed=True)[topic].ends
+    last: dict[bytes, tuple[Position, str, bool]] = {}
+    ranges = [OffsetRange(topic, number, 0, end) for number, end in enumerate(ends)]
+    for record in scan(kafka, ranges):
+        position = decode_headers(record.headers()).position
+        place = f"partition {record.partition()}, offset {record.offset()} of topic:{topic}"
+        place += f", commit {position.commit_lsn}"
+        if record.key() not in last or position > last[record.key()][0]:
+            last[record.key()] = (position, place, record.value() is not None)
+    return {place: has_value for _, place, has_value in last.values()}
 
 
 @pytest.fixture

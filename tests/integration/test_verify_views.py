@@ -207,6 +207,25 @@ def test_what_the_source_has_since_is_waited_for_and_not_taken_for_a_difference(
     assert code == 0, (errors, report)
 
 
+def test_rounds_tell_when_a_sink_differs(mart):
+    words = [sys.executable, "-m", "changelog", "verify", "--view", mart.cards, "--json"]
+    words += ["--every", "1s", "--settle", "0.5", "--project", str(mart.project.root)]
+    relation = mart.table()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = map(json.loads, process.stdout)
+        assert [next(lines)["verified"] for _ in range(3)] == [True, True, True]
+        execute(mart.target, f"UPDATE {relation} SET amount = amount + 0.01 WHERE id = 7")
+        line = next(line for line in lines if line["since"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 3
+    assert line["name"] == f'view "{mart.cards}" in postgres'
+    (since,) = line["since"]
+    assert since["key"] == {"id": "7"}
+    assert since["equal"]["lsn"] <= since["differs"]["lsn"]
+    execute(mart.target, f"UPDATE {relation} SET amount = amount - 0.01 WHERE id = 7")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -12,20 +12,22 @@ changes, is one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from changelog.compare.cache_side import CacheSide
 from changelog.compare.command import request_of
-from changelog.compare.compare import compare
+from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.delta_side import DeltaSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import ALL
 from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.compare.report import Report
+from changelog.compare.rounds import Rounds
 from changelog.compare.search_side import SearchSide
 from changelog.compare.side import Side
 from changelog.compare.topic_side import TopicSide
@@ -53,6 +55,11 @@ class SinkReport:
     sink: str
     reached: Reached  # the LSN that it showed before
     report: Report
+
+    @property
+    def name(self) -> str:
+        """Return the view and the sink, as messages name them."""
+        return f'view "{self.view}" in {self.sink}'
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as an object of JSON."""
@@ -88,14 +95,26 @@ def verify_views(
     catalog = catalog_of(project)
     specs = [catalog.load(name) for name in names]
     queries = [query_of(spec) for spec in specs]  # all, before the first one is waited for
-    reports = []
-    for spec, query in zip(specs, queries, strict=True):
-        reached = wait_for(settings, spec.name, None, timeout_s=timeout_s)
-        for sink, address in _served(spec, settings).items():
-            tell(f"view {spec.name} in {sink}: PostgreSQL answers its query")
-            report = _compared(query, spec.key, address, settings, options)
-            reports.append(SinkReport(spec.name, sink, reached, report))
-    _show(reports, as_json=as_json)
+
+    def compared(
+        more: Mapping[str, Any], sleep: Callable[[float], None] = time.sleep
+    ) -> list[SinkReport]:
+        reports = []
+        for spec, query in zip(specs, queries, strict=True):
+            reached = wait_for(settings, spec.name, None, timeout_s=timeout_s)
+            for sink, address in _served(spec, settings).items():
+                tell(f"view {spec.name} in {sink}: PostgreSQL answers its query")
+                request = replace(_request(spec.key, address, options), **more)
+                report = _compared(query, request, address, settings, sleep)
+                reports.append(SinkReport(spec.name, sink, reached, report))
+        return reports
+
+    if not options.every:
+        _show(compared({}), as_json=as_json)
+        return
+    Rounds(options, folder, as_json=as_json).run(
+        lambda turn, sleep: {one.name: one.report for one in compared({"turn": turn}, sleep)}
+    )
 
 
 def query_of(spec: ViewSpec) -> str:
@@ -125,24 +144,27 @@ def _served(spec: ViewSpec, settings: RebuildSettings) -> dict[str, Address]:
     return addresses
 
 
+def _request(key: Sequence[str], address: Address, options: CopyOptions) -> CompareRequest:
+    renamed = json.loads(address.location.get("columns", "{}"))
+    return request_of(options, key, {ALL: ALL, **renamed} if renamed else {})
+
+
 def _compared(
     query: str,
-    key: Sequence[str],
+    request: CompareRequest,
     address: Address,
     settings: RebuildSettings,
-    options: CopyOptions,
+    sleep: Callable[[float], None],
 ) -> Report:
-    renamed = json.loads(address.location.get("columns", "{}"))
-    request = request_of(options, key, {ALL: ALL, **renamed} if renamed else {})
     with ExitStack() as opened:
         dsn, relation = settings.project.postgres, ComparedRelation(query=query)
         source = PostgresSide(dsn, relation, of="source")
         opened.enter_context(closing(source))
-        columns = [renamed.get(name, name) for name in source.columns()]
-        keys = [renamed.get(name, name) for name in key]
+        columns = [request.columns.get(name, name) for name in source.columns()]
+        keys = [request.columns.get(name, name) for name in request.key]
         target = side_of(address, keys, columns, settings)
         opened.enter_context(closing(target))
-        return compare(source, target, request, tell=tell)
+        return compare(source, target, request, tell=tell, sleep=sleep)
 
 
 def side_of(
@@ -201,6 +223,4 @@ def _show(reports: Sequence[SinkReport], *, as_json: bool) -> None:
 
 
 def _named(reports: Sequence[SinkReport], *, verified: bool | None) -> str:
-    return ", ".join(
-        f'view "{one.view}" in {one.sink}' for one in reports if one.report.verified is verified
-    )
+    return ", ".join(one.name for one in reports if one.report.verified is verified)

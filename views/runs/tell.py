@@ -23,12 +23,11 @@ from prometheus_client import (
     push_to_gateway,
     write_to_textfile,
 )
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.edge import one_line
-from changelog.runtime.tls_trust import authorities
+from changelog.runtime.webhook import post
 from views.base.config import RebuildSettings
 from views.base.sections import Runs, Told
 from views.generations.history import PUBLISHED, GenerationHistory, HistoryRow
@@ -37,9 +36,6 @@ from views.rebuild.result.report import Outcome, ViewResult
 log = logging.getLogger("changelog.views")
 
 _COMMAND_S = 60
-_REQUEST_S = 10
-_TRIES = 4
-_FIRST_WAIT_S = 0.5
 
 
 @contextmanager
@@ -78,7 +74,7 @@ def _tell_of(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
     if settings.on_failure and has_failed:
         _warned("on_failure", lambda: _command(settings.on_failure, run))
     if settings.webhook and (has_failed or settings.webhook_on is Told.ALWAYS):
-        _warned("the webhook", lambda: _post(settings.webhook, run))
+        _warned("the webhook", lambda: post(settings.webhook, run))
     if settings.metrics_file or settings.push_gateway:
         _warned("metrics", lambda: _measured(run, settings, warehouse))
 
@@ -103,37 +99,6 @@ def _command(command: str, run: Mapping[str, Any]) -> None:
     )
     if ended.returncode:
         raise ChangelogError(f"`{redacted(command)}` ended with {ended.returncode}")
-
-
-def _post(url: str, run: Mapping[str, Any]) -> None:
-    """Send the object, again where the server does not answer or says that it cannot now."""
-    for attempt in Retrying(
-        retry=retry_if_exception(_passes),
-        stop=stop_after_attempt(_TRIES),
-        wait=wait_exponential(multiplier=_FIRST_WAIT_S, max=10),
-        reraise=True,
-    ):
-        with attempt:
-            answer = httpx.post(url, json=run, timeout=_REQUEST_S, verify=authorities())
-            if answer.is_error:
-                raise _RefusedError(answer.status_code)
-
-
-class _RefusedError(ChangelogError):
-    """The webhook answered, but not well."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"it answered {status}")
-        self.status = status
-
-
-def _passes(error: BaseException) -> bool:
-    if isinstance(error, _RefusedError):
-        return (
-            error.status >= httpx.codes.INTERNAL_SERVER_ERROR
-            or error.status == httpx.codes.TOO_MANY_REQUESTS
-        )
-    return isinstance(error, httpx.TransportError)
 
 
 def _measured(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:

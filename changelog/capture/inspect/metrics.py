@@ -205,7 +205,7 @@ def _count(name: str, description: str, value: float) -> Metric:
 
 @contextmanager
 def serve_metrics(
-    metrics: CaptureMetrics, *, port: int, address: str = LOOPBACK
+    metrics: Collector, *, port: int, address: str = LOOPBACK
 ) -> Iterator[tuple[str, int]]:
     """Serve metrics over HTTP until the end of the block; returns where.
 

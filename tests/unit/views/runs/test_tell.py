@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from changelog.config import load_project
 from changelog.contract.base.errors import ConfigurationError, RefutedError
+from changelog.runtime import webhook as webhook_module
 from tests.support.http_listener import Quiet, listening
 from views.base.config import RebuildSettings
 from views.generations.history import PUBLISHED, REFUTED, GenerationHistory, HistoryRow
 from views.rebuild.result.report import Outcome, ViewResult
-from views.runs import tell
 from views.runs.tell import told
 
 DONE = ViewResult(
@@ -70,7 +70,7 @@ def webhook(*statuses: int) -> Iterator[tuple[str, list[dict[str, object]]]]:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tell, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(webhook_module, "_FIRST_WAIT_S", 0.01)
 
 
 def test_a_failed_run_is_told_by_a_command_with_one_object(settings, tmp_path) -> None:
