@@ -143,7 +143,7 @@ def last_places(kafka, topic):
     """Return whether the last record of each key has a value, by its place."""
     cluster = Cluster(kafka)
     ends = cluster.standing([topic], committed=True)[topic].ends
-    last: dict[bytes, tuple[Position, str, bool]] = {}
+    last: dict[bytes | None, tuple[Position, str, bool]] = {}
     ranges = [OffsetRange(topic, number, 0, end) for number, end in enumerate(ends)]
     for record in scan(kafka, ranges):
         position = decode_headers(record.headers()).position

@@ -10,6 +10,7 @@ import threading
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -39,7 +40,8 @@ class Watching:
     """A running `changelog verify --every 1s --json`, and the lines that it has printed."""
 
     def __init__(self, process):
-        self.process, self.lines = process, []
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -63,8 +65,8 @@ class Watching:
 def watching(dsn, target, *more):
     words = [sys.executable, "-m", "changelog", "verify", "orders", "--source", dsn]
     words += ["--target", target, "--every", "1s", "--settle", "0", "--json", *more]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, encoding="utf-8", **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, encoding="utf-8") as process:
         try:
             yield Watching(process)
         finally:
@@ -75,7 +77,8 @@ class Hook:
     """A webhook that answers as it is told, and keeps what it was sent."""
 
     def __init__(self):
-        self.bodies, self.tries, self.status = [], 0, 200
+        self.bodies: list[dict[str, Any]] = []
+        self.tries, self.status, self.address = 0, 200, ""
         hook = self
 
         class Handler(Quiet, BaseHTTPRequestHandler):
