@@ -131,7 +131,7 @@ class Standing:
 
 
 def parse_period(text: str) -> int:
-    """Return the seconds of a period, such as `1h`.
+    """Return the seconds of a period; `1h` has 3600.
 
     Raises ConfigurationError: it is none.
     """
@@ -171,10 +171,10 @@ class Rounds(Collector):
 
         def wait(seconds: float) -> None:
             until = time.monotonic() + seconds
-            while (left := until - time.monotonic()) > 0:
+            while (remaining := until - time.monotonic()) > 0:
                 if stop():
                     raise _StoppedError
-                time.sleep(min(left, _LOOK_S))
+                time.sleep(min(remaining, _LOOK_S))
 
         with self._metrics():
             due = time.monotonic()
