@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,8 +17,9 @@ from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
 from changelog.compare.postgres import ComparedRelation, PostgresSide
+from changelog.compare.repair import Repair, check_repairable
 from changelog.compare.report import Report
-from changelog.compare.side import Side
+from changelog.compare.side import Key, Side
 from changelog.config import BROKERS, SOURCE, load_project, resolved
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.base.jdbc import libpq_uri
@@ -49,7 +51,8 @@ def verify_copy(
     key = tuple(filter(None, (name.strip() for name in options.key.split(","))))
     request = request_of(options, key, parse_columns(options.columns))
 
-    def compared(request: CompareRequest, sleep: Callable[[float], None] = time.sleep) -> Report:
+    @contextmanager
+    def opened() -> Iterator[tuple[PostgresSide, Side]]:
         with (
             closing(PostgresSide(dsn, relation, of="source", rate=options.rate)) as source,
             closing(
@@ -62,6 +65,17 @@ def verify_copy(
                 )
             ) as target,
         ):
+            yield source, target
+
+    if options.repair:
+        check_repairable(address.kind)
+        with opened() as (source, target):
+            report = _repaired(source, target, request, options, as_json=as_json)
+        _judge(report, hint="" if options.yes else "--yes writes the rows of the plan")
+        return
+
+    def compared(request: CompareRequest, sleep: Callable[[float], None] = time.sleep) -> Report:
+        with opened() as (source, target):
             return compare(source, target, request, tell=tell, sleep=sleep)
 
     if options.every:
@@ -72,11 +86,17 @@ def verify_copy(
         print_json(report.to_json())
     else:
         print("\n".join(report.lines()))
+    _judge(report)
+
+
+def _judge(report: Report, *, hint: str = "") -> None:
+    """Raise the error of a report that does not say that the two are equal."""
     if report.verified is False:
         least = "at least " if report.is_at_least else ""
         raise RefutedError(
             f"{report.target} differs from its source in {least}{report.mismatches:,} keys",
-            hint="the copy lags more than --settle, or the program that fills it has lost changes",
+            hint=hint
+            or "the copy lags more than --settle, or the program that fills it has lost changes",
         )
     if report.is_empty_sample:
         raise VerdictError(
@@ -89,6 +109,44 @@ def verify_copy(
             "compared",
             hint="take a longer --settle, or run it when less is being written",
         )
+
+
+def _repaired(
+    source: PostgresSide,
+    target: Side,
+    request: CompareRequest,
+    options: CopyOptions,
+    *,
+    as_json: bool,
+) -> Report:
+    """Print what a repair would do, and do it if `--yes` is given; returns the last comparison."""
+    before = report = compare(source, target, request, tell=tell)
+    repair = Repair(source, target, report.plan)
+    if not as_json:
+        print("\n".join(report.lines()))
+    done: Counter[str] = Counter()
+    seen: set[Key] = set()
+    planned = first = repair.plan(report.refuted)
+    while True:
+        if not as_json:
+            print("\n".join(planned.lines(report.plan, options.show)), flush=True)
+        if not (options.yes and planned.actions):
+            break
+        done += repair.carry_out(planned)
+        seen |= {*report.refuted}
+        report = compare(source, target, request, tell=tell)
+        if not as_json:
+            print("\n".join(["after the repair:", *report.lines()]))
+        # More buckets may differ than one comparison looks at; no key is repaired twice.
+        planned = repair.plan([key for key in report.refuted if key not in seen])
+        if not planned.actions:
+            break
+    if as_json:
+        after = {"done": dict(done), "after": report.to_json()} if done else {}
+        print_json({"before": before.to_json(), "planned": first.to_json(), **after})
+    elif done:
+        print("repaired: " + ", ".join(f"{count:,} {action}" for action, count in done.items()))
+    return report
 
 
 def _repeat(

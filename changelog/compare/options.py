@@ -96,6 +96,16 @@ class CopyOptions:
         ),
     ] = ""
 
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Say which rows of a table of PostgreSQL would be written or deleted to make it "
+            "equal; with --yes do it, while writers go on, and compare again.",
+        ),
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="With --repair: write the rows.")] = False
+
     def check_alone(self, *, of_views: bool) -> None:
         """Refuse options that only work with a target, or with some of them.
 
@@ -105,6 +115,10 @@ class CopyOptions:
         """
         if not self.every:
             self._refuse(_OF_ROUNDS, "only works with --every", "--every 1h")
+        if not self.repair:
+            self._refuse({"yes"}, "only works with --repair", "--repair --yes")
+        elif self.every:
+            self._refuse({"repair"}, "does not go with --every", "repair once, then watch")
         if self.target and not of_views:
             return
         names = {option.name for option in fields(self)}

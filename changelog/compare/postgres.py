@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,14 @@ _SETTINGS = (
     # A copy that has intervals as text most likely took it from the default style.
     "SET intervalstyle = 'postgres'",
 )
+_WRITING = (
+    "SET LOCAL intervalstyle = 'postgres'",
+    "SET LOCAL lock_timeout = '10s'",
+    "SET LOCAL idle_in_transaction_session_timeout = '60s'",
+    "SET LOCAL synchronous_commit = on",
+)
+Written = tuple[SideRow, tuple[str | None, ...]]
+"""A row, and the texts of its columns as PostgreSQL's input functions take them, if asked for."""
 _KINDS = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), TypeFamily.INTEGER),
     "numeric": TypeFamily.NUMERIC,
@@ -144,6 +152,7 @@ class PostgresSide:
                 table, it may not be read, or the query is invalid.
         """
         self.of = of
+        self._dsn = dsn
         self._rate, self._is_source = rate, of == "source"
         self._parts = parts_of(
             dsn,
@@ -379,33 +388,46 @@ class PostgresSide:
 
     def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
-        rows: list[SideRow] = []
+        return [row for row, _ in self._looked(keys, ())]
+
+    def read(self, keys: Sequence[Key]) -> list[Written]:
+        """Return the rows of some keys with their columns as PostgreSQL writes and reads them."""
+        names = [sql.SQL("{}::text").format(self._name(c)) for c in self._plan.columns]
+        return self._looked(keys, names)
+
+    def _looked(self, keys: Sequence[Key], more: Sequence[sql.Composable]) -> list[Written]:
+        rows: list[Written] = []
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             batch = keys[start : start + _KEYS_AT_ONCE]
             condition = self._condition(batch)
             try:
-                rows += self._rows_where(condition) if condition else []
+                rows += self._rows_where(condition, more) if condition else []
             except SourceError as error:
                 if not isinstance(error.__cause__, psycopg2.DataError):
                     raise
                 # A key of the other side is no value of this type: compare the texts instead.
-                rows += self._rows_where(self._condition_by_text(batch))
+                rows += self._rows_where(self._condition_by_text(batch), more)
         wanted_keys = set(keys)
         # For PostgreSQL more values may be equal than here: 1.0 and 1.00, or a and A by collation.
-        return [row for row in rows if row.key in wanted_keys]
+        return [row for row in rows if row[0].key in wanted_keys]
 
-    def _rows_where(self, condition: sql.Composable) -> list[SideRow]:
-        width = len(self._plan.key)
+    def _rows_where(
+        self, condition: sql.Composable, more: Sequence[sql.Composable]
+    ) -> list[Written]:
+        width, end = len(self._plan.key), len(self._texts)
         statement = sql.SQL("SELECT {version}, {texts} FROM {source} WHERE {condition}").format(
             version=sql.SQL("xmin::text" if self._kind in {"r", "p", "m"} else "''"),
-            texts=sql.SQL(", ").join(self._texts),
+            texts=sql.SQL(", ").join([*self._texts, *more]),
             source=self._from,
             condition=condition,
         )
         with self._snapshot() as cursor:
             cursor.execute(statement)
             return [
-                SideRow(tuple(texts[:width]), tuple(texts[width:]), xmin)
+                (
+                    SideRow(tuple(texts[:width]), tuple(texts[width:end]), xmin),
+                    tuple(texts[end:]),
+                )
                 for xmin, *texts in cursor.fetchall()
             ]
 
@@ -442,6 +464,41 @@ class PostgresSide:
         return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(
             names, sql.SQL(", ").join(arrays)
         )
+
+    @property
+    def is_table(self) -> bool:
+        """Return whether it is a table, which can be written."""
+        return self._kind in {"r", "p"}
+
+    @property
+    def relation(self) -> sql.Composable:
+        """Return the table's name in SQL."""
+        return self._from
+
+    def exactly(self, key: Key) -> sql.Composable:
+        """Return the condition that selects the rows of a key, and of no other that equals it."""
+        text = sql.SQL("{} = {}").format(self._key_row, sql.Literal(row_text(key)))
+        by_index = self._condition([key])
+        return sql.SQL("{} AND {}").format(by_index, text) if by_index else text
+
+    @contextmanager
+    def writing(self) -> Iterator[extensions.cursor]:
+        """Run the body in a transaction that keeps other writers off the table; readers go on.
+
+        It is committed at the body's end. A server that waits for us too long ends it, so that a
+        process that hangs does not keep writers waiting.
+        """
+        with (
+            closing(connect(self._dsn, application_name="changelog verify --repair")) as connection,
+            self._errors(f"{self.place} cannot be written"),
+            connection.cursor(cursor_factory=extensions.cursor) as cursor,
+        ):
+            cursor.execute("BEGIN")
+            for setting in _WRITING:
+                cursor.execute(setting)
+            cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._from))
+            yield cursor
+            cursor.execute("COMMIT")
 
     def close(self) -> None:
         """Close the connection."""

@@ -18,6 +18,8 @@ from changelog.compare.texts import normal, row_text
 Look = Callable[[Sequence[Key]], list[SideRow]]
 State = tuple[bytes, ...]
 """The sorted digests of a key's rows; empty if the key does not exist."""
+KeyStates = dict[Key, tuple[State, tuple[str, ...]]]
+_NO_STATE: tuple[State, tuple[str, ...]] = ((), ())
 
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
@@ -67,7 +69,8 @@ def normal_row(plan: ComparePlan, row: SideRow) -> tuple[str | None, ...]:
     return tuple(None if text is None else normal(column.form, text) for column, text in columns)
 
 
-def _states(plan: ComparePlan, rows: Iterable[SideRow]) -> dict[Key, tuple[State, tuple[str, ...]]]:
+def states_of(plan: ComparePlan, rows: Iterable[SideRow]) -> KeyStates:
+    """Return the state and the versions of the rows of each key."""
     grouped: dict[Key, list[SideRow]] = {}
     for row in rows:
         grouped.setdefault(row.key, []).append(row)
@@ -78,6 +81,11 @@ def _states(plan: ComparePlan, rows: Iterable[SideRow]) -> dict[Key, tuple[State
         )
         for key, of_key in grouped.items()
     }
+
+
+def rows_of(states: KeyStates, key: Key) -> State:
+    """Return the digests of a key's rows."""
+    return states.get(key, _NO_STATE)[0]
 
 
 def _digest(texts: tuple[str | None, ...]) -> bytes:
@@ -129,13 +137,13 @@ class KeyWatch:
         """Look once: remove the decided keys from `watched` and return the mismatches."""
         keys = [*watched]
         # The target first: every value that it has by then, the source has had before.
-        target = _states(self._plan, self._target(keys))
+        target = states_of(self._plan, self._target(keys))
         now = self._clock()
-        source = _states(self._plan, self._source(keys))
+        source = states_of(self._plan, self._source(keys))
         refuted = []
         for key in keys:
-            source_state, versions = source.get(key, ((), ()))
-            target_state, _ = target.get(key, ((), ()))
+            source_state, versions = source.get(key, _NO_STATE)
+            target_state = rows_of(target, key)
             state = watched[key]
             if state is None or (source_state, versions, target_state) != (
                 state.source,
