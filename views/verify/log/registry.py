@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+import time
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -15,8 +17,15 @@ from changelog.contract.rows.harmless_schema import check_tame
 from changelog.runtime.bounded_answers import bound
 from changelog.runtime.tls_trust import authorities
 
+log = logging.getLogger("changelog.views")
+
 _TIMEOUT_SECONDS = 30.0
 _NOT_FOUND = 404
+_TOO_MANY = 429
+_SERVER_ERROR = 500
+_WAITS_S = (1.0, 3.0, 6.0)
+"""Before each further question. A proof is the last step of a run: a registry that restarts must
+not cost the work before it."""
 
 
 class WriterSchemas:
@@ -39,6 +48,17 @@ class WriterSchemas:
         return self._known[schema_id]
 
     def _fetch(self, schema_id: int) -> str:
+        for wait_s in _WAITS_S:
+            try:
+                return self._asked(schema_id)
+            except UnavailableLogError as error:
+                if not _may_pass(error.__cause__):
+                    raise
+                log.warning("%s; asked again in %.0f s", error.args[0], wait_s)
+                time.sleep(wait_s)
+        return self._asked(schema_id)
+
+    def _asked(self, schema_id: int) -> str:
         try:
             with self._client() as client:
                 answer = client.get(f"{self._connection.url}/schemas/ids/{schema_id}")
@@ -78,6 +98,15 @@ class WriterSchemas:
         )
         bound(client)
         return client
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    """Tell whether a question that failed may be answered a moment later."""
+    if isinstance(error, httpx.HTTPStatusError):
+        status = error.response.status_code
+        return status == _TOO_MANY or status >= _SERVER_ERROR
+    # Whoever is silent has been waited for.
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.TimeoutException)
 
 
 # For the verifier alone: the code that it verifies strips schemas in `changelog.avro.bodies`.
