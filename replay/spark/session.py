@@ -211,6 +211,9 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         # On one host Delta's log and a shuffle of a usual table need no 50 or 200 tasks.
         ours["spark.databricks.delta.snapshotPartitions"] = "2"
         ours["spark.sql.shuffle.partitions"] = str(local_cores(settings.master))
+        # Each small relation that a join sends, each sort and each group takes a whole page; by
+        # default 16 MB with 2 GB and two cores, of which a plan of many joins fills the heap.
+        ours["spark.buffer.pageSize"] = "2m"
         ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
         if not settings.master.startswith("local-cluster"):  # its workers would need the secret
             # Spark generates the secret. Without one every user of this machine could ask the

@@ -20,7 +20,10 @@ from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from tests.support.wait import wait_until
 from views.project import catalog as inline
+from views.project.lineage import KeyLineage
+from views.project.query import query
 from views.project.spec import SqlSource
+from views.rebuild.one_view import refresh
 
 REPOSITORY = Path(__file__).parents[2]
 COPY = "-- key: id\nSELECT order_id AS id, amount, customer_id FROM orders WHERE amount > 3"
@@ -116,7 +119,7 @@ VIEWS = {"copy": COPY, "totals": TOTALS, "pairs": PAIRS, "ranked": RANKED}
 
 @pytest.mark.parametrize("how", first(1, ["vectors", "whole"]), indirect=True)
 @pytest.mark.parametrize("kinds", first(1, ["copy totals", "pairs ranked"]))
-def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds, how) -> None:
+def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds, how, monkeypatch) -> None:
     names = {each: f"{each}{uuid.uuid4().hex[:8]}" for each in kinds.split()}
     for each, name in names.items():
         project.view(f"{name}.sql", VIEWS[each])
@@ -124,8 +127,17 @@ def test_a_refresh_gives_what_a_rebuild_would(project, run, kinds, how) -> None:
     assert ran.code == 0, ran.err
     assert all("nothing serves yet" in result["origin"] for result in ran.results)
     change(project, CHANGES)
+    texts: list[partial] = []
+
+    def noted(spark, frames, text):
+        texts.append(text)
+        return query(spark, frames, text)
+
+    monkeypatch.setattr(refresh, "query", noted)
     ran = run("--all", "--refresh", "--json")
     assert ran.code == 0, ran.err
+    questions = [text for text in texts if text.func.__name__ == KeyLineage.keys_sql.__name__]
+    assert len(questions) == 1, "one for both tables of a view, by which each is planned once"
     by_view = {result["view"]: result for result in ran.results}
     for each, name in names.items():
         result = by_view[name]

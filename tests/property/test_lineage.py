@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from changelog.contract.rows.relation import TableName
 from tests.support.examples import examples
 from views.project.lineage import MARK, KeyLineage, trace
-from views.project.spec import SqlSource, TableReference
+from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view, rewritten
 
 COLUMNS = {"a": ("id", "x", "y"), "b": ("id", "x", "y"), "c": ("id", "x", "y")}
@@ -53,10 +53,10 @@ def run(text: str) -> duckdb.DuckDBPyRelation:
     return found
 
 
-def values(rows: list[tuple[int, ...]], mark: bool) -> str:
-    """Return a query for rows; `mark` adds the column of what is changed."""
-    listed = ", ".join(COLUMNS["a"]) + (f', "{MARK}"' if mark else "")
-    more = ", true" if mark else ""
+def values(rows: list[tuple[int, ...]], mark: bool | None = None) -> str:
+    """Return a query for rows; `mark` adds the column that tells whether they are changed."""
+    listed = ", ".join(COLUMNS["a"]) + (f', "{MARK}"' if mark is not None else "")
+    more = "" if mark is None else f", {mark}"
     if not rows:
         ends = "WHERE false"
         return f"(SELECT * FROM (VALUES (0, 0, 0{more})) AS t({listed}) {ends})"
@@ -78,7 +78,7 @@ def listed(rows: Rows) -> list[tuple[int, ...]]:
 def evaluated(lineage: KeyLineage, state: dict[str, Rows]) -> dict[tuple[int, ...], list[tuple]]:
     """Return the view's rows by key."""
     views = {place: f"view_{place.table.table}" for place in lineage.names}
-    tables = {f"view_{name}": values(listed(state[name]), mark=False) for name in COLUMNS}
+    tables = {f"view_{name}": values(listed(state[name])) for name in COLUMNS}
     text = place_tables(rewritten(lineage.source, views), tables)
     cursor = run(text)
     places = [cursor.columns.index(origin.view_column) for origin in lineage.origins]
@@ -89,24 +89,36 @@ def evaluated(lineage: KeyLineage, state: dict[str, Rows]) -> dict[tuple[int, ..
 
 
 def asked(
-    lineage: KeyLineage, old: dict[str, Rows], new: dict[str, Rows], *, forget: bool = False
+    lineage: KeyLineage,
+    old: dict[str, Rows],
+    new: dict[str, Rows],
+    *,
+    forget: bool = False,
+    apart: bool = False,
 ) -> set[tuple[int, ...]]:
-    """Return the keys that a refresh would take out and compute anew."""
+    """Return the keys that a refresh would take out and compute anew.
+
+    `apart`: each place is asked about by a query of its own.
+    """
+    tables: dict[str, str] = {}
+    touched: dict[str, list[tuple[int, ...]]] = {}
+    for name in {place.table.table for place in lineage.names}:
+        was, now = old[name], new[name]
+        keys = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
+        before: list[tuple[int, ...]] = [
+            (key, *was[key]) for key in keys if key in was and not forget
+        ]
+        touched[name] = before + [(key, *now[key]) for key in keys if key in now]
+    changed = [place for place in lineage.names if touched[place.table.table]]
+    for name, rows in touched.items():
+        both = f"{values(listed(new[name]), mark=False)} UNION ALL {values(rows, mark=True)}"
+        tables |= {f"view_{name}": f"({both})", f"alone_{name}": values(rows, mark=True)}
     found: set[tuple[int, ...]] = set()
-    for changed in lineage.names:
-        views: dict[TableReference, str] = {}
-        tables: dict[str, str] = {}
-        for number, place in enumerate(lineage.names):
-            was, now = old[place.table.table], new[place.table.table]
-            keys = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
-            before: list[tuple[int, ...]] = [
-                (key, *was[key]) for key in keys if key in was and not forget
-            ]
-            touched = before + [(key, *now[key]) for key in keys if key in now]
-            views[place] = f"view_{number}"
-            rows = touched if place == changed else listed(now) + before
-            tables[f"view_{number}"] = values(rows, mark=place == changed)
-        found |= set(run(place_tables(lineage.keys_sql(changed, views), tables)).fetchall())
+    for places in [[place] for place in changed] if apart else [changed] if changed else []:
+        views = {place: f"view_{place.table.table}" for place in lineage.names}
+        if len(places) == 1:
+            views[places[0]] = f"alone_{places[0].table.table}"
+        found |= set(run(place_tables(lineage.keys_sql(places, views), tables)).fetchall())
     return found
 
 
@@ -122,7 +134,9 @@ def differing(
 @examples(6)
 def test_every_key_whose_rows_differ_is_asked_for(sql, key, old, new) -> None:
     lineage = traced(sql, key)
-    assert differing(lineage, old, new) <= asked(lineage, old, new)
+    at_once = asked(lineage, old, new)
+    assert differing(lineage, old, new) <= at_once
+    assert at_once == asked(lineage, old, new, apart=True)
 
 
 def test_without_what_rows_were_a_key_is_forgotten() -> None:

@@ -148,7 +148,10 @@ _ASIDE = re.compile(
     r"\s*(?:SQLSTATE: \w+|If necessary set \S+ to \S+ to bypass this error(?:, and return NULL "
     r"instead)?\.|Please, refer to '[^']*' for a fix\.?)"
 )
-_NO_MEMORY = re.compile(r"OutOfMemoryError|OutOfMemoryException|Java heap space|GC overhead")
+_NO_MEMORY = re.compile(
+    r"OutOfMemoryError|OutOfMemoryException|Java heap space|GC overhead"
+    r"|Not enough memory to build and broadcast"
+)
 _LONGEST = 400
 _OWN, _BETWEEN = "view", " \u2016 "
 """At the beginning of a message of ours, and between its parts."""

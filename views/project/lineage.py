@@ -9,9 +9,9 @@ row of the view comes from one row of the table, and from no other.
 **By query.** The key's columns are plain columns of the tables, and the FROM clause joins tables by
 INNER, CROSS and LEFT. A row of the view is made of tuples, one row of each table. When the tuples
 behind a key differ between two states, one of them holds a row that changed. So the keys of all
-tuples with a changed row, in either state, are all keys whose rows may differ: for each place in
-the FROM clause where a table is named, the clause is evaluated with the changed rows alone there,
-old and new, and the rows of both states elsewhere. That is a superset, which is as good.
+tuples with a changed row, in either state, are all keys whose rows may differ: the FROM clause is
+evaluated over the rows of both states, the changed ones marked, and tuples with a mark are kept.
+That is a superset, which is as good.
 
 A table behind LEFT JOIN may be absent from a tuple. So the key must not come from it, no later
 INNER JOIN may look at it, and WHERE, which may ask whether it is absent, does not narrow the keys.
@@ -85,15 +85,29 @@ class KeyLineage:
         places = {origin.reference for origin in self.origins}
         return places.pop() if len(places) == 1 else None
 
-    def keys_sql(self, changed: TableReference, views: Mapping[TableReference, str]) -> str:
-        """Return the query for the keys of all tuples with a changed row at one place."""
+    @property
+    def is_linked(self) -> bool:
+        """Tell whether equalities of plain columns link all places, each to one before or behind.
+
+        Otherwise rows of both states of all tables may make far more tuples than touched ones do.
+        """
+        linked = {next(iter(self.names))}
+        for _ in self.names:
+            linked |= {p for edge in self.edges if linked & {*edge.places} for p in edge.places}
+        return linked == self.names.keys()
+
+    def keys_sql(
+        self, changed: Sequence[TableReference], views: Mapping[TableReference, str]
+    ) -> str:
+        """Return the query for the keys of all tuples with a marked row at one of some places."""
         listed = ", ".join(
             f"{quoted(self.names[origin.reference])}.{quoted(origin.column)}"
             f" AS {quoted(origin.view_column)}"
             for origin in self.origins
         )
+        marks = " OR ".join(f"{quoted(self.names[place])}.{quoted(MARK)}" for place in changed)
         text = f"SELECT DISTINCT {listed} {rewritten(self.source, views, *self.clause)}\n"
-        text += f"WHERE {quoted(self.names[changed])}.{quoted(MARK)}"
+        text += f"WHERE ({marks})"
         if self.where is not None:
             text += f" AND (\n{rewritten(self.source, views, *self.where)}\n)"
         return text

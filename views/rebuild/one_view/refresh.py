@@ -12,7 +12,7 @@ Where the keys cannot be told, the view is computed whole from the stored states
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -149,16 +149,20 @@ class Refresher:
         self,
         spark: SparkSession,
         stored: StoredStates,
+        states: Mapping[TableName, DataFrame],
         stack: ExitStack,
     ) -> None:
         """Take what is stored.
 
-        `stack`: keeps the frames that are computed until it is closed.
+        `states`: the state of each table, for all views of the run. `stack`: keeps the frames that
+        are computed until it is closed.
         """
         self._spark = spark
         self._stored = stored
+        self._states = states
         self._held = stack
         self._changed: dict[tuple[TableName, Position], tuple[DataFrame, int] | None] = {}
+        self._rows: dict[tuple[TableName, Position], DataFrame] = {}
 
     def told(self, spec: ViewSpec) -> str:
         """Return the origin of the states of a view's tables as text."""
@@ -178,7 +182,7 @@ class Refresher:
         if not touched_tables:
             return UnchangedView()
         states = self._stored.states
-        columns = {table: states[table].frame.columns for table in spec.tables}
+        columns = {table: self._states[table].columns for table in spec.tables}
         lineage = lineage_of(spec, columns, {table: states[table].key for table in spec.tables})
         unknown = [
             t for t in touched_tables if not self._stored.records(t).knows_rows_at(prior.position)
@@ -191,13 +195,12 @@ class Refresher:
         before = None
         if prior.path is not None:
             before = partial(committed, self._spark, [prior.path], whole.schema)
-        frames = {table: frame for table, (frame, _) in touched_tables.items()}
         touched = sum(count for _, count in touched_tables.values())
         if by_key:
             gone, rows = self._by_key(spec, lineage, touched_tables)
             change = Change(prior=prior.generation, gone=gone, keys=touched, rows=rows)
             return Merged(change, touched, before)
-        keys = self._keys(lineage, frames, prior.position)
+        keys = self._keys(lineage, touched_tables, prior.position)
         affected = self._counted(keys)
         if affected * 2 > prior.rows and affected > FEW_KEYS:
             return WholeRefresh(f"{affected:,} of its {prior.rows:,} keys are affected")
@@ -230,10 +233,14 @@ class Refresher:
 
     def _counted(self, frame: DataFrame) -> int:
         """Keep a frame and count its rows, which computes it."""
+        with translated():
+            return self._kept(frame).count()
+
+    def _kept(self, frame: DataFrame) -> DataFrame:
+        """Keep a frame once something computes it."""
         frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._held.callback(frame.unpersist)
-        with translated():
-            return frame.count()
+        return frame
 
     def _by_key(
         self,
@@ -263,7 +270,7 @@ class Refresher:
         if anchor is None:
             return _only(whole, keys, {name: name for name in spec.key})
         columns = {origin.column: origin.view_column for origin in lineage.origins}
-        frames = {place: self._stored.states[place.table].frame for place in lineage.names}
+        frames = {place: self._states[place.table] for place in lineage.names}
         frames[anchor] = _only(frames[anchor], keys, columns)
         return self._query(spec, frames)
 
@@ -272,30 +279,52 @@ class Refresher:
         return query(self._spark, frames, partial(rewritten, spec.source))
 
     def _keys(
-        self, lineage: KeyLineage, frames: Mapping[TableName, DataFrame], position: Position
+        self, lineage: KeyLineage, changed: Collection[TableName], position: Position
     ) -> DataFrame:
-        """Return the keys of the view that may differ, from each place of a touched table."""
-        old_and_new = {place: self._both(place.table, frames, position) for place in lineage.names}
-        key_frames = []
-        for place in lineage.names:
-            if place.table in frames:
-                both = {other: rows for other, (rows, _) in old_and_new.items()}
-                both[place] = old_and_new[place][1]
-                key_frames.append(query(self._spark, both, partial(lineage.keys_sql, place)))
-        return reduce(lambda one, other: one.unionByName(other), key_frames).distinct()
+        """Return the keys of the view that may differ: of tuples with a touched row, old or new.
 
-    def _both(
-        self, table: TableName, frames: Mapping[TableName, DataFrame], position: Position
-    ) -> tuple[DataFrame, DataFrame]:
-        """Return all rows of a table, old and new, and the touched ones alone, marked."""
-        now = self._stored.states[table].frame
-        if table not in frames:
-            return now, now
-        records = self._stored.records(table)
-        older = records.decoded(records.before(position, frames[table]))
-        newer = records.decoded(frames[table].where(F.col("value").isNotNull()))
-        touched = older.unionByName(newer)
-        return now.unionByName(older), touched.withColumn(MARK, F.lit(True))
+        One query asks for all of them where equalities join the tables: one for each place would
+        plan all tables as often as there are places.
+        """
+        places = [place for place in lineage.names if place.table in changed]
+        groups = [places] if lineage.is_linked else [[place] for place in places]
+        keys = (self._keys_at(lineage, group, changed, position) for group in groups)
+        return reduce(lambda one, other: one.unionByName(other), keys).distinct()
+
+    def _keys_at(
+        self,
+        lineage: KeyLineage,
+        places: Sequence[TableReference],
+        changed: Collection[TableName],
+        position: Position,
+    ) -> DataFrame:
+        """Return the keys of tuples with a touched row at one of some places."""
+        rows: dict[TableName, DataFrame] = {}
+        for table in {place.table: None for place in lineage.names}:
+            rows[table] = _marked(self._states[table], False)
+            if table in changed:
+                touched = _marked(self._touched_rows(table, position), True)
+                rows[table] = rows[table].union(touched)
+        named = {place: rows[place.table] for place in lineage.names}
+        if len(places) == 1:  # every tuple that is asked for has a touched row there
+            named[places[0]] = _marked(self._touched_rows(places[0].table, position), True)
+        return query(self._spark, named, partial(lineage.keys_sql, places))
+
+    def _touched_rows(self, table: TableName, position: Position) -> DataFrame:
+        """Return the rows that a table's touched keys had at a position, and have."""
+        if (table, position) not in self._rows:
+            touched = self._touched(table, position)
+            assert touched is not None  # noqa: S101 - the caller looked
+            records = self._stored.records(table)
+            older = records.rows(records.before(position, touched[0]))
+            newer = records.rows(touched[0].where(F.col("value").isNotNull()))
+            kept = self._kept(older.logged.unionByName(newer.logged))
+            self._rows[table, position] = newer.read(kept)
+        return self._rows[table, position]
+
+
+def _marked(rows: DataFrame, is_touched: bool) -> DataFrame:
+    return rows.withColumn(MARK, F.lit(is_touched))
 
 
 FEW_KEYS = 100_000

@@ -32,7 +32,7 @@ from views.rebuild.one_view.refresh import (
 )
 from views.rebuild.one_view.refused import write_quarantined
 from views.rebuild.one_view.view_build import ViewBuild
-from views.rebuild.run.forward import Forward, standing
+from views.rebuild.run.forward import Forward, needs_rows, standing
 from views.rebuild.run.run import RunContext
 from views.sinks.base import Change, ChangeableSink, rows_of
 
@@ -65,7 +65,7 @@ class Rows:
             states = _shared_states(replay, builds, stack)
             refresher = None
             if isinstance(replay, StoredStates):
-                refresher = Refresher(spark, replay, stack)
+                refresher = Refresher(spark, replay, states, stack)
             for build in builds:
                 self._run.check_stop()
                 counting_keys = _counted(replay, build.spec.tables)
@@ -177,7 +177,7 @@ def _shared_states(
     for build in builds:
         source = build.spec.source
         if isinstance(source, SqlSource):
-            uses.update(source.tables())
+            uses.update(list(source.tables()) * (2 if _is_read_twice(replay, build) else 1))
         else:
             uses.update(dict.fromkeys(build.spec.tables, 2))
     return {
@@ -186,6 +186,18 @@ def _shared_states(
         else state.frame
         for table, state in replay.states.items()
     }
+
+
+def _is_read_twice(replay: States, build: ViewBuild) -> bool:
+    """Tell whether a refresh reads the view's tables for the keys that differ and for their rows.
+
+    Where a view names one table once, the touched rows alone tell the keys.
+    """
+    if build.standing is None or not isinstance(replay, StoredStates):
+        return False
+    schemas = {table: replay.records(table).schemas for table in build.spec.tables}
+    is_joined = isinstance(build.spec.source, SqlSource) and len(build.spec.source.references) > 1
+    return is_joined and needs_rows(build.spec, build.standing, schemas)
 
 
 _SHOWN = 5

@@ -53,6 +53,12 @@ def test_the_callers_settings_win():
     assert spark_settings(SessionSettings(master="local[4]"))["spark.sql.shuffle.partitions"] == "4"
 
 
+def test_a_small_relation_on_one_machine_takes_a_small_page():
+    """Each that a join sends takes a whole one: 16 MB by default, in a heap of 2 GB."""
+    assert spark_settings(SessionSettings(master="local[2]"))["spark.buffer.pageSize"] == "2m"
+    assert "spark.buffer.pageSize" not in spark_settings(SessionSettings(master="yarn"))
+
+
 def test_a_connect_server_gets_settings_of_sql_alone():
     made = spark_settings(SessionSettings(master="sc://spark:15002"))
     assert all(name.startswith("spark.sql.") for name in made)

@@ -92,7 +92,14 @@ Caused by: org.apache.spark.SparkException: [SCALAR_SUBQUERY_TOO_MANY_ROWS] More
     assert "several rows where one value" in engine_error(RuntimeError(text), None).text
 
 
-@pytest.mark.parametrize("text", ["java.lang.OutOfMemoryError: Java heap space", "GC overhead"])
+BROADCAST = """[_LEGACY_ERROR_TEMP_2250] Not enough memory to build and broadcast the table to all
+worker nodes. As a workaround, you can either disable broadcast by setting
+spark.sql.autoBroadcastJoinThreshold to -1 or increase the spark driver memory"""
+
+
+@pytest.mark.parametrize(
+    "text", ["java.lang.OutOfMemoryError: Java heap space", "GC overhead", BROADCAST]
+)
 def test_memory_is_told_with_the_setting(text: str) -> None:
     said = engine_error(RuntimeError(text), None)
     assert said.text == "Spark ran out of memory"

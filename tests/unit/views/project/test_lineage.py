@@ -53,7 +53,7 @@ def test_the_whole_primary_key_makes_a_view_by_key() -> None:
     assert half.by_key is None
 
 
-def test_the_keys_of_changed_rows_are_asked_for_at_each_place() -> None:
+def test_the_keys_of_changed_rows_at_any_place_are_asked_for_at_once() -> None:
     found = traced(
         "SELECT c.customer_id, count(o.order_id) AS n, extract(year FROM now_) AS y FROM customers"
         " AS c\n LEFT JOIN public.orders AS o ON o.customer_id = c.customer_id\n"
@@ -62,10 +62,10 @@ def test_the_keys_of_changed_rows_are_asked_for_at_each_place() -> None:
     )
     assert isinstance(found, KeyLineage)
     views = {place: f"view_{place.table.table}" for place in found.source.references}
-    _, orders = found.source.references
-    assert " ".join(found.keys_sql(orders, views).split()) == (
+    assert " ".join(found.keys_sql(found.source.references, views).split()) == (
         "SELECT DISTINCT `c`.`customer_id` AS `customer_id` FROM `view_customers` AS c"
-        " LEFT JOIN `view_orders` AS o ON o.customer_id = c.customer_id WHERE `o`.`__changed`"
+        " LEFT JOIN `view_orders` AS o ON o.customer_id = c.customer_id"
+        " WHERE (`c`.`__changed` OR `o`.`__changed`)"
     )
     assert found.anchor == found.source.references[0]
 
@@ -79,12 +79,29 @@ def test_without_outer_joins_the_condition_narrows_the_keys() -> None:
     )
     assert isinstance(found, KeyLineage)
     views = dict.fromkeys(found.source.references, "x")
-    assert " ".join(found.keys_sql(found.source.references[1], views).split()) == (
+    assert " ".join(found.keys_sql(found.source.references[1:], views).split()) == (
         "SELECT DISTINCT `customers`.`customer_id` AS `c`, `orders`.`order_id` AS `o` FROM `x` AS"
-        " `customers`, `x` AS `orders` WHERE `orders`.`__changed` AND ( customers.customer_id ="
+        " `customers`, `x` AS `orders` WHERE (`orders`.`__changed`) AND ( customers.customer_id ="
         " orders.customer_id AND (Amount > 1 OR Amount < 0) )"
     )
     assert found.anchor is None
+
+
+@pytest.mark.parametrize(
+    ("joins", "is_linked"),
+    [
+        ("orders AS o", True),
+        ("orders AS o JOIN customers AS c ON c.customer_id = o.customer_id", True),
+        ("orders AS o, customers AS c WHERE c.customer_id = o.customer_id", True),
+        ("orders AS o, customers AS c WHERE c.customer_id < o.customer_id", False),
+        ("orders AS o CROSS JOIN customers AS c", False),
+        ("orders AS o LEFT JOIN customers AS c ON c.customer_id = o.customer_id + 1", False),
+    ],
+)
+def test_only_equalities_link_places(joins: str, is_linked: bool) -> None:
+    found = traced(f"SELECT o.order_id FROM {joins}", "order_id")
+    assert isinstance(found, KeyLineage)
+    assert found.is_linked is is_linked
 
 
 @pytest.mark.parametrize(
