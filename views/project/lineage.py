@@ -87,7 +87,7 @@ class KeyLineage:
 
     @property
     def is_linked(self) -> bool:
-        """Tell whether equalities of plain columns link all places, each to one before or behind.
+        """Tell whether equalities of plain columns link all places with each other.
 
         Otherwise rows of both states of all tables may make far more tuples than touched ones do.
         """
