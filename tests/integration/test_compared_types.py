@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, permutations
+from itertools import pairwise, permutations
 
 import pytest
 
@@ -17,6 +17,7 @@ from changelog.contract.base.errors import ViewError
 from tests.support.compared_types import (
     CORE,
     DDL,
+    FEW,
     MIXED,
     MORE,
     OF_A_CONSTANT,
@@ -158,9 +159,10 @@ def run(spark, database, types, whole, pairs):
 
 
 def test_each_comparison_is_postgresqls_or_refused(spark, database):
-    wrong, taken = run(spark, database, CORE, WHOLE, combinations(MIXED, 2))
+    types = {name: CORE[name] for name in FEW}
+    wrong, taken = run(spark, database, types, WHOLE, pairwise((*MIXED, MIXED[0])))
     assert not wrong, f"{len(wrong)} of {len(taken)}:\n" + "\n".join(wrong)
-    forms = {name: {each.form for each in taken if each.type == name} for name in CORE}
+    forms = {name: {each.form for each in taken if each.type == name} for name in FEW}
     compared_by = {"x.{c} = y.{c}", "x.{c} = {a}", "x.{c} IN ({a}, {b})"}
     assert compared_by < forms["char(5)"] & forms["uuid"] & forms["text"] & forms["mood"]
     assert {"x.{c} < y.{c}", "min({c})", "max({c})"} < forms["char(5)"] & forms["text"]

@@ -191,7 +191,8 @@ def test_a_corrupt_record_is_told_with_its_place(broken, prefix, server, found, 
     assert project.history("named") == [(1, "failed")]
 
 
-@pytest.mark.parametrize("defect", first(1, [None, "take_settings_on_trust"]))
+@pytest.mark.matrix
+@pytest.mark.parametrize("defect", [None, "take_settings_on_trust"])
 def test_settings_that_a_server_does_not_have_are_refused(broken, prefix, server, defect):
     """The twin: nobody asks, and the rebuild goes on with another heap than it was told."""
     log, project = broken

@@ -257,7 +257,7 @@ def test_a_label_that_the_schema_does_not_have_is_an_error(asked):
 def test_random_expressions_and_queries_mean_what_they_mean_in_postgresql(asked):
     """CHANGELOG_DIALECT=1000,200 looks at more, CHANGELOG_DIALECT_SEED=7 at others."""
     seed = int(os.environ.get("CHANGELOG_DIALECT_SEED", "11"))
-    expressions, queries = map(int, os.environ.get("CHANGELOG_DIALECT", "150,25").split(","))
+    expressions, queries = map(int, os.environ.get("CHANGELOG_DIALECT", "60,10").split(","))
     count = compare(asked, seed, expressions, queries)
     assert count["alike in spark"] > (expressions + queries) // 2
     assert count["alike in verifier"] > (expressions + queries) // 2

@@ -9,6 +9,10 @@ from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.services import own_broker
 from views.rebuild import rebuild
 
+THINGS = """
+CREATE TABLE things (id int PRIMARY KEY, amount numeric(10, 2) NOT NULL);
+INSERT INTO things SELECT n, n * 0.5 FROM generate_series(1, 50) AS n;
+"""
 GOOD = "-- key: id\n-- sinks: delta\nSELECT id, amount FROM things\n"
 BAD = {
     "no_such_column": ("-- key: id\n-- sinks: delta\nSELECT id, color FROM things\n", 2),
@@ -29,18 +33,22 @@ def server(downloads):
 
 
 @pytest.fixture(scope="module")
-def project(stack, server, spark, tmp_path_factory):
-    """A captured table on a broker that a test may restart."""
-    with captured_database(
-        stack,
-        tmp_path_factory.mktemp("apart"),
-        """
-        CREATE TABLE things (id int PRIMARY KEY, amount numeric(10, 2) NOT NULL);
-        INSERT INTO things SELECT n, n * 0.5 FROM generate_series(1, 50) AS n;
-        """,
-        brokers=server.url,
-    ) as (made, _):
+def shared(stack, spark, tmp_path_factory):
+    with captured_database(stack, tmp_path_factory.mktemp("shared"), THINGS) as (made, _):
         yield made
+
+
+@pytest.fixture(scope="module")
+def apart(stack, server, spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apart")
+    with captured_database(stack, folder, THINGS, brokers=server.url) as (made, _):
+        yield made
+
+
+@pytest.fixture
+def project(request):
+    """A captured table; on a broker of its own where a test restarts it."""
+    return request.getfixturevalue("apart" if "server" in request.fixturenames else "shared")
 
 
 @pytest.fixture

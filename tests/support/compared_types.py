@@ -97,8 +97,14 @@ MORE: dict[str, tuple[str, ...]] = {
     "interval[]": ("{1 day}", "{24 hours}"),
 }
 
+FEW = (
+    *("char(5)", "text", "varchar(7)", "code", "numeric", "numeric(50,10)", "numeric(12,3)"),
+    *("interval", "uuid", "timetz", "date", "timestamp", "boolean", "bigint"),
+    *("double precision", "mood", "money", "jsonb", "numrange", "pair", "integer[]"),
+)
+"""Types that `make test` looks at, one of each way of being compared; `make test-all` at all."""
 WHOLE = ("char(5)", "uuid", "double precision", "integer[]")
-"""Types of which `make test` looks at groups, joins and sets too."""
+"""Types of which it looks at groups, joins and sets too."""
 
 OF_TWO_ROWS = (
     *("x.{c} = y.{c}", "x.{c} <> y.{c}", "x.{c} < y.{c}", "x.{c} >= y.{c}"),
