@@ -109,6 +109,11 @@ def test_a_refresh_is_proved_by_what_changed(project, view, run, refresh, shared
     _, again = refresh("UPDATE customers SET name = 'again' WHERE customer_id = 3")
     assert again["records_read"] == {orders: 0, customers: 1}
     is_what_postgresql_has(project, view)
+
+
+@pytest.mark.matrix
+def test_a_full_proof_begins_anew_and_the_next_goes_on_from_it(project, view, refresh, shared):
+    orders = f"{shared[1]}.orders"
     result, whole = refresh("DELETE FROM orders WHERE order_id = 7", "--verify", "full")
     assert whole["goes_on_from"] == {}
     assert whole["records_read"][orders] > 200
