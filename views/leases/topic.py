@@ -45,6 +45,7 @@ _LAG_MS = 7_200_000
 """Many times the longest lease: what a cleaner may take is long decided."""
 _RETENTION_MS = 86_400_000
 _SEGMENT_BYTES = 1 << 20
+_FETCH_MS = 500
 _GOES_WITHOUT = '[rebuild] lock = "local" (--lock local) goes without, on one machine'
 
 
@@ -68,7 +69,9 @@ class LeaseTopic:
         self._cluster = Cluster(kafka, answer_s=ANSWER_S)
         with self._explaining():
             self._next = self._start()
-        self._consumer = reading_consumer(kafka, committed=False)
+        # It stays as long as a lock is held, and fetches in the background: a record is answered at
+        # once, but what waits for none should not ask a hundred times a second.
+        self._consumer = reading_consumer(kafka, committed=False, fetch_wait_max_ms=_FETCH_MS)
         # Not the beginning by name, which the client asks for half a second later.
         self._consumer.assign([TopicPartition(topic, 0, self._next)])
 
