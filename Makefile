@@ -1,6 +1,6 @@
 # Needs Python 3.11 (to 3.14) and make; everything else is fetched, pinned and checked.
 .DEFAULT_GOAL := help
-.PHONY: code tests bench-capture bench-scale bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-verify bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
+.PHONY: code tests scoreboard bench-capture bench-scale bench-connect bench-fresh bench-groups bench-load bench-refresh bench-replay bench-serve bench-start bench-verify bench-views demo test test-all test-root test-exhaustive unit properties integration notebooks soak downloads lint type imports docs pages check lock size wheel wheels ranges sanitize fuzz site help clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -89,6 +89,9 @@ bench-scale: downloads ## Measure a follower beside refreshes by Spark, by size 
 
 bench-verify: $(READY) ## Measure comparisons of copies beside COPY (ARGS='--peer DIR' for reladiff too); last line is JSON
 	@$(BIN)/python -m benchmarks.verify $(ARGS)
+
+scoreboard: downloads ## Which pipelines' copies equal their source (ARGS='--only ours,debezium'); last line is JSON
+	@$(BIN)/python -m benchmarks.scoreboard $(ARGS)
 
 bench-views: downloads ## Measure sinks beside what their servers take (ARGS='--rows 100000'); last line is JSON
 	@$(BIN)/python -m benchmarks.views $(ARGS)

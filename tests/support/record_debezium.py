@@ -17,7 +17,6 @@ import gzip
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -29,14 +28,13 @@ import httpx
 import psycopg2
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from changelog.stack.base.ports import pick
+from benchmarks.kafka_connect import JSON, WORKER, fetch_jars, start_worker
 from changelog.stack.base.state import Endpoints
 from changelog.stack.stack import Stack
 from tests.support.sql import execute
 from tests.support.wait import wait_until
 
 VERSION = os.environ.get("DEBEZIUM_VERSION", "3.7.0.Final")
-KAFKA_VERSION = "4.3.1"
 CONVERTER_VERSION = "2.6.13.Final"
 FOLDER = Path(__file__).parents[1] / "fixtures" / "debezium"
 END = "the end of the recording"
@@ -139,7 +137,6 @@ CHANGES = [
     f"INSERT INTO typed (id, t) VALUES (1000, '{END}')",
 ]
 
-_JSON = "org.apache.kafka.connect.json.JsonConverter"
 _AVRO = "io.apicurio.registry.utils.converter.AvroConverter"
 
 
@@ -147,7 +144,7 @@ def _converters(*, avro: str = "", schemas: bool = False) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in ("key", "value"):
         if not avro:
-            found[f"{part}.converter"] = _JSON
+            found[f"{part}.converter"] = JSON
             found[f"{part}.converter.schemas.enable"] = str(schemas).lower()
             continue
         found[f"{part}.converter"] = _AVRO
@@ -195,36 +192,11 @@ def connectors(registry: str) -> dict[str, dict[str, str]]:
 
 def resolve(folder: Path) -> None:
     """Fetch the worker, the connector and the converter by Maven into `lib` and `plugins`."""
-    base = ["mvn", "-q", "-B"]
-    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
-    parts = {
-        "lib": [
-            f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
-            f"org.apache.kafka:connect-json:{KAFKA_VERSION}",
-            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
-            "org.apache.logging.log4j:log4j-core:2.25.4",
-        ],
-        "plugins/converter": [f"io.apicurio:apicurio-registry-utils-converter:{CONVERTER_VERSION}"],
-        "plugins/debezium": [f"io.debezium:debezium-connector-postgres:{VERSION}"],
-    }
-    for place, coordinates in parts.items():
-        into = folder / place
-        into.mkdir(parents=True)
-        names = ("groupId", "artifactId", "version")
-        wanted = "".join(
-            "<dependency>"
-            + "".join(f"<{n}>{v}</{n}>" for n, v in zip(names, each.split(":"), strict=True))
-            + "</dependency>"
-            for each in coordinates
-        )
-        pom = folder / "pom.xml"
-        pom.write_text(
-            "<project><modelVersion>4.0.0</modelVersion><groupId>record</groupId>"
-            "<artifactId>record</artifactId><version>1</version><packaging>pom</packaging>"
-            f"<dependencies>{wanted}</dependencies></project>"
-        )
-        goal = [f"{plugin}:copy-dependencies", "-DincludeScope=runtime"]
-        subprocess.run([*base, "-f", str(pom), *goal, f"-DoutputDirectory={into}"], check=True)
+    fetch_jars(folder / "lib", WORKER)
+    converter = f"io.apicurio:apicurio-registry-utils-converter:{CONVERTER_VERSION}"
+    fetch_jars(folder / "plugins" / "converter", [converter])
+    connector = f"io.debezium:debezium-connector-postgres:{VERSION}"
+    fetch_jars(folder / "plugins" / "debezium", [connector])
     for place in ("converter", "debezium"):
         # The worker has these; a second copy beside a plugin only confuses it.
         for pattern in ("kafka-clients", "connect-api", "connect-json", "slf4j-api"):
@@ -236,21 +208,10 @@ def resolve(folder: Path) -> None:
 def worker(folder: Path, endpoints: Endpoints, dsn: Mapping[str, str]) -> Iterator[None]:
     """Run Kafka Connect with all connectors."""
     registry = endpoints.schema_registry.replace("/apis/ccompat/v7", "/apis/registry/v2")
-    settings = {
-        "bootstrap.servers": endpoints.brokers,
-        "key.converter": _JSON,
-        "value.converter": _JSON,
-        "listeners": f"http://127.0.0.1:{pick()}",
-        "plugin.path": str(folder / "plugins"),
-        "plugin.discovery": "hybrid_warn",
-        "offset.storage.file.filename": str(folder / "offsets"),
-        "offset.flush.interval.ms": "500",
-    }
-    files = [_properties(folder / "worker.properties", settings)]
+    settings: dict[str, dict[str, str]] = {}
     for name, own in connectors(registry).items():
         plain_name = name.replace("-", "_")
         shared = {
-            "name": name,
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "plugin.name": "pgoutput",
             "database.hostname": dsn["host"],
@@ -266,41 +227,16 @@ def worker(folder: Path, endpoints: Endpoints, dsn: Mapping[str, str]) -> Iterat
             "topic.creation.default.partitions": "2",
             "topic.creation.default.replication.factor": "1",
         }
-        files.append(_properties(folder / f"{name}.properties", shared | own))
-    log4j = folder / "log4j2.xml"
-    log4j.write_text(
-        '<Configuration><Appenders><Console name="c"><PatternLayout pattern="%d %p %c{1} %m%n"/>'
-        '</Console></Appenders><Loggers><Root level="INFO"><AppenderRef ref="c"/></Root></Loggers>'
-        "</Configuration>"
+        settings[name] = shared | own
+    plugins = folder / "plugins"
+    process = start_worker(
+        folder, folder / "lib", plugins, endpoints.brokers, settings, discovery="hybrid_warn"
     )
-    with (folder / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "java",
-                "-Xmx1g",
-                f"-Dlog4j2.configurationFile={log4j}",
-                "-cp",
-                f"{folder}/lib/*",
-                "org.apache.kafka.connect.cli.ConnectStandalone",
-                *map(str, files),
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def _properties(path: Path, settings: Mapping[str, str]) -> Path:
-    escaped = {
-        name: text.encode("ascii", "backslashreplace").decode().replace("\\x", "\\u00")
-        for name, text in settings.items()
-    }
-    path.write_text("".join(f"{name}={text}\n" for name, text in escaped.items()))
-    return path
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 class Topic:

@@ -1,0 +1,334 @@
+"""The pipelines: how each is started, killed, started again, and where its copies lie.
+
+Settings are the ones that each program's own documents recommend for copies with deletes; where
+they describe a setting against a loss that the workload has, it is set. What a program's documents
+name as a limit is in `limits`, by table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+import psycopg2
+from psycopg2.extensions import make_dsn, parse_dsn
+
+from benchmarks import pgsync
+from benchmarks.kafka_connect import WORKER, fetch_jars, fetch_plugin, start_worker
+from benchmarks.orders import execute
+from benchmarks.scoreboard.workload import ALL_TABLES, SETUP
+from changelog.stack.base.state import Endpoints
+
+_LONG_S = 600.0
+_ENDS_S = 30.0
+
+
+class Pipeline(ABC):
+    """A program, or several, that keep copies of all tables of one database."""
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    kind: ClassVar[str] = "PostgreSQL"
+    limits: ClassVar[Mapping[str, str]] = {}
+    left_out: ClassVar[Mapping[str, str]] = {}
+    """Tables that it is not given, and why: its documents say that it cannot have them so."""
+    settings: ClassVar[str]
+    """The settings that matter, in one sentence."""
+
+    def __init__(self, at: Endpoints, source: str, target: str, folder: Path, cache: Path) -> None:
+        """Take the servers, the databases, a folder of its own, and one that is kept."""
+        self.at, self.source, self.target, self.folder = at, source, target, folder
+        self.cache = cache
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
+        """Do what is done once, before the first start."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, or start it again behind a kill."""
+
+    @abstractmethod
+    def copy_of(self, table: str) -> Sequence[str]:
+        """Return the words of `changelog verify` for the copy of a table."""
+
+    def kill(self) -> None:
+        """End all its processes by SIGKILL."""
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self.processes.clear()
+
+    def stop(self) -> None:
+        """End it in its own way."""
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDS_S)
+        self.kill()
+
+    def ended(self) -> list[str]:
+        """Return the last line of each log whose process has ended by itself."""
+        return [
+            f"{' '.join(map(str, process.args[-3:]))}: ended with {process.returncode}"  # type: ignore[index]
+            for process in self.processes
+            if process.poll() is not None
+        ]
+
+    def run(self, name: str, words: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Start a process of it in a group of its own; it writes to a log of that name."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    words, stdout=log, stderr=log, cwd=self.folder, env=env, start_new_session=True
+                )
+            )
+
+    def text_of_logs(self) -> str:
+        """Return the end of all its logs."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(
+            f"== {log.name}\n{log.read_text('utf-8', 'replace')[-3000:]}" for log in logs
+        )
+
+
+def _table_of(target: str, schema: str, table: str) -> list[str]:
+    return ["--target", f"postgres:{_uri(target)}/{schema}.{table}"]
+
+
+def _uri(dsn: str) -> str:
+    at = parse_dsn(dsn)
+    return f"postgresql://{at['user']}@{at['host']}:{at['port']}/{at['dbname']}"
+
+
+class ChangelogStore(Pipeline):
+    """This project: capture, and a follower of one view a table."""
+
+    name = "changelog-store"
+    version = "this commit"
+    settings = '`on_incompatible = "resnapshot"`; views `SELECT *`, followed, proved as by default'
+
+    def prepare(self) -> None:
+        """Write the project."""
+        (self.folder / "views").mkdir()
+        tables = ", ".join(f'"public.{table}"' for table in ALL_TABLES)
+        (self.folder / "changelog.toml").write_text(
+            f'postgres.dsn = "{self.source}"\nkafka.brokers = "{self.at.brokers}"\n'
+            f'registry.url = "{self.at.schema_registry}"\n'
+            f'[capture]\nslot = "ours"\ntopic_prefix = "ours"\ntables = [{tables}]\n'
+            'on_incompatible = "resnapshot"\n'
+            f'[sinks]\npostgres.url = "{self.target}"\n',
+            encoding="utf-8",
+        )
+        for table in ALL_TABLES:
+            key = "a, b" if table == "moved" else "id"
+            (self.folder / "views" / f"{table}.sql").write_text(
+                f"-- dialect: postgres\n-- key: {key}\n-- sinks: postgres\nSELECT * FROM {table}\n",
+                encoding="utf-8",
+            )
+
+    def start(self) -> None:
+        """Start both; each is started again by a supervisor, as `docs` say, when it ends."""
+        project = ["--project", str(self.folder)]
+        again = 'while :; do "$@"; sleep 1; done'
+        python = [sys.executable, "-m", "changelog", "capture", *project]
+        self.run("capture", ["sh", "-c", again, "supervised", *python])
+        follow = [
+            str(Path(sys.executable).with_name("rebuild-view")),
+            "--all",
+            "--follow",
+            *project,
+        ]
+        self.run("follow", ["sh", "-c", again, "supervised", *follow])
+
+    def copy_of(self, table: str) -> Sequence[str]:
+        """Return the view in the target's database."""
+        return _table_of(self.target, "public", table)
+
+
+class Debezium(Pipeline):
+    """Debezium's source and its JDBC sink, both in one Kafka Connect worker."""
+
+    name = "Debezium and its JDBC sink"
+    version = "3.6.0.Final"
+    limits: ClassVar = {
+        "altered": "the sink adds columns; it changes no types, drops none, and fills no defaults",
+    }
+    settings = (
+        "source: `skipped.operations=none`, the reselect post processor for unchanged TOAST; sink: "
+        "upsert by the record's key, `delete.enabled`, `truncate.enabled`, "
+        "`schema.evolution=basic`, `header.converter` for texts"
+    )
+
+    def prepare(self) -> None:
+        """Fetch the worker and both connectors."""
+        fetch_jars(self.cache / "connect", WORKER)
+        for kind in ("postgres", "jdbc"):
+            artifact = f"io.debezium:debezium-connector-{kind}:{self.version}:tar.gz:plugin"
+            fetch_plugin(self.cache / "plugins", artifact)
+
+    def start(self) -> None:
+        """Start the worker with both connectors."""
+        at, to = parse_dsn(self.source), parse_dsn(self.target)
+        source = {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "database.hostname": at["host"],
+            "database.port": at["port"],
+            "database.user": at["user"],
+            "database.password": "unused",
+            "database.dbname": at["dbname"],
+            "topic.prefix": "dbz",
+            "table.include.list": ",".join(f"public.{table}" for table in ALL_TABLES),
+            "slot.name": "dbz",
+            "publication.name": "dbz",
+            "publication.autocreate.mode": "filtered",
+            "skipped.operations": "none",
+            "post.processors": "reselector",
+            "reselector.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
+            "reselector.reselect.unavailable.values": "true",
+            "reselector.reselect.null.values": "false",
+            "topic.creation.default.partitions": "1",
+            "topic.creation.default.replication.factor": "1",
+        }
+        sink = {
+            "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+            "topics.regex": "dbz\\\\.public\\\\..*",
+            "connection.url": f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}",
+            "connection.username": to["user"],
+            "connection.password": "unused",
+            "insert.mode": "upsert",
+            "delete.enabled": "true",
+            "truncate.enabled": "true",
+            "primary.key.mode": "record_key",
+            "schema.evolution": "basic",
+            "collection.name.format": "${source.table}",
+            "use.time.zone": "UTC",
+            # Without it the sink stops at the first row that moves to another key: the default
+            # converter cannot read the header in which Debezium names the key.
+            "header.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "consumer.override.metadata.max.age.ms": "1000",
+        }
+        worker = start_worker(
+            self.folder, self.cache / "connect", self.cache / "plugins", self.at.brokers,
+            {"source": source, "sink": sink},
+        )  # fmt: skip
+        self.processes.append(worker)
+
+    def copy_of(self, table: str) -> Sequence[str]:
+        """Return the table that the sink has made."""
+        return _table_of(self.target, "public", table)
+
+
+class Subscription(Pipeline):
+    """PostgreSQL's own logical replication, within one server: the slot is made by hand."""
+
+    name = "PostgreSQL's subscription"
+    version = "16"
+    left_out: ClassVar = {"altered": "it does not replicate the schema, so people alter both sides"}
+    settings = "tables made by hand; killed are its worker processes (`pg_terminate_backend`)"
+
+    def prepare(self) -> None:
+        """Make tables, publication, slot and subscription."""
+        execute(self.target, *(text for text in SETUP if text.startswith(("CREATE", "ALTER"))))
+        tables = ", ".join(table for table in ALL_TABLES if table not in self.left_out)
+        execute(self.source, f"CREATE PUBLICATION own FOR TABLE {tables}")
+        execute(self.source, "SELECT pg_create_logical_replication_slot('own', 'pgoutput')")
+        execute(
+            self.target,
+            f"CREATE SUBSCRIPTION own CONNECTION '{self.source}' PUBLICATION own "
+            "WITH (create_slot = false, slot_name = 'own', enabled = false)",
+        )
+
+    def start(self) -> None:
+        """Let its workers run."""
+        execute(self.target, "ALTER SUBSCRIPTION own ENABLE")
+
+    def kill(self) -> None:
+        """End its workers."""
+        execute(
+            self.target,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_subscription WHERE pid IS NOT NULL",
+        )
+
+    def stop(self) -> None:
+        """Drop it."""
+        execute(self.target, "ALTER SUBSCRIPTION own DISABLE")
+        execute(self.target, "ALTER SUBSCRIPTION own SET (slot_name = NONE)")
+        execute(self.target, "DROP SUBSCRIPTION own")
+
+    def copy_of(self, table: str) -> Sequence[str]:
+        """Return the table."""
+        return _table_of(self.target, "public", table)
+
+
+class Pgsync(Pipeline):
+    """pgsync: an index of documents a table."""
+
+    name = "pgsync"
+    version = pgsync.VERSION
+    kind = "OpenSearch"
+    limits: ClassVar = {"altered": "documents have the columns that its schema names"}
+    settings = "its documents' defaults; one index a table, all columns that it has at first"
+
+    def prepare(self) -> None:
+        """Install it, write its schema and let it make its triggers."""
+        self._commands = pgsync.installed(self.cache)
+        database = parse_dsn(self.source)["dbname"]
+        schema = [
+            {
+                "database": database,
+                "index": f"pgsync_{table}",
+                "nodes": {"table": table, "columns": self._columns(table)},
+            }
+            for table in ALL_TABLES
+        ]
+        self._config = self.folder / "schema.json"
+        self._config.write_text(json.dumps(schema), encoding="utf-8")
+        self._env = {**pgsync.variables(self.at), "PG_DATABASE": database}
+        words = [str(self._commands / "bootstrap"), "--config", str(self._config)]
+        with (self.folder / "bootstrap.log").open("wb") as log:
+            subprocess.run(
+                words, env=self._env, cwd=self.folder, stdout=log, stderr=log, check=True,
+                timeout=_LONG_S,
+            )  # fmt: skip
+
+    def _columns(self, table: str) -> list[str]:
+        with closing(psycopg2.connect(self.source)) as session, session.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {table} LIMIT 0")
+            return [column.name for column in cursor.description or ()]
+
+    def start(self) -> None:
+        """Start its daemon."""
+        words = [str(self._commands / "pgsync"), "--config", str(self._config), "--daemon"]
+        self.run("pgsync", words, env=self._env)
+
+    def copy_of(self, table: str) -> Sequence[str]:
+        """Return the index."""
+        search = urlsplit(str(self.at.search))
+        return ["--target", f"search:http://{search.hostname}:{search.port}/pgsync_{table}"]
+
+
+PIPELINES: Mapping[str, type[Pipeline]] = {
+    "ours": ChangelogStore,
+    "debezium": Debezium,
+    "subscription": Subscription,
+    "pgsync": Pgsync,
+}
+
+
+def database_of(dsn: str, name: str) -> str:
+    """Make a database; returns how it is connected to."""
+    execute(dsn, f"CREATE DATABASE {name}")
+    return make_dsn(dsn, dbname=name)
