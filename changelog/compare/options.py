@@ -11,6 +11,7 @@ import typer
 from changelog.contract.base.errors import ConfigurationError
 
 _COPY = "Any copy of a table: --target"
+_AGAIN = "Watching a copy, and repairing it"
 _TARGETS = "--target postgres:DSN/TABLE, parquet:PATTERN, duckdb:FILE/TABLE, …"
 _OF_ROUNDS = frozenset({"metrics_port", "metrics_address", "webhook"})
 """Options of `--every` alone."""
@@ -22,7 +23,7 @@ _OF_VIEWS = frozenset({"sample", "settle", "show", "every"}) | _OF_ROUNDS
 class CopyOptions:
     """Options that say which copy is compared with PostgreSQL, and how."""
 
-    subjects: ClassVar[Mapping[str, str]] = {"target": _COPY}
+    subjects: ClassVar[Mapping[str, str]] = {"target": _COPY, "every": _AGAIN}
     target: Annotated[
         str,
         typer.Option(
