@@ -31,7 +31,8 @@ class Session:
 
 
 def statements(monkeypatch, seed):
-    sent, parts = [], []
+    sent: list[tuple[str, tuple[object, ...]]] = []
+    parts: list[float] = []
     monkeypatch.setattr(psycopg2, "connect", lambda _: Session(sent))
     Workload(seed, 300).run("", per_s=1e9, at=parts.append)
     assert len(parts) == 301
