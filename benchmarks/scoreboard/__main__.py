@@ -37,6 +37,7 @@ from benchmarks.scoreboard.pipelines import PIPELINES, Pipeline, database_of
 from benchmarks.scoreboard.workload import END, END_TABLE, SETUP, TABLES, Workload
 from changelog.stack.stack import Stack
 
+_POSTGRES = 15  # this build has the output plugin of pgsync, test_decoding
 _KILLED_AT = (0.3, 0.55, 0.8)
 _DOWN_S = 2.0
 _READY_S = 600.0
@@ -57,14 +58,18 @@ def compared(pipeline: Pipeline, table: str) -> dict[str, Any]:
         return {"no_copy": _last(told[-1]["error"] if told else done.stderr)}
     kinds = Counter(_WORDS[each["kind"]] for each in report["differences"])
     columns = Counter(name for each in report["differences"] for name in each["columns"])
-    example = next((each for each in report["differences"] if each["columns"]), None)
+    examples = {
+        name: {**values, "key": each["key"]}
+        for each in reversed(report["differences"])
+        for name, values in each["columns"].items()
+    }
     return {
         "rows": report["rows_source"],
         "rows_copy": report["rows_target"],
         **{word: kinds[word] for word in ("lost", "kept", "wrong")},
         "columns": dict(columns),
         "not_compared": report["not_compared"],
-        "example": example,
+        "examples": examples,
         "open": len(report["open"]),
     }
 
@@ -182,7 +187,12 @@ def _servers() -> Iterator[Stack]:
     settings = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
     with (
         tempfile.TemporaryDirectory(prefix="scoreboard-servers-") as place,
-        Stack(Path(place), with_=("search", "cache"), postgres_settings=settings) as stack,
+        Stack(
+            Path(place),
+            with_=("search", "cache"),
+            postgres_settings=settings,
+            postgres_version=_POSTGRES,
+        ) as stack,
     ):
         Path(place).chmod(0o755)
         yield stack
@@ -211,7 +221,13 @@ def main(
                 judged(kind, stack, folder, cache, workload, per_s=per_s, patience_s=patience_s)
             )
             say(f"{kind.name}: logs in {folder}")
-    result = {"seed": seed, "transactions": transactions, "pipelines": boards, **about()}
+    result = {
+        "seed": seed,
+        "postgres": _POSTGRES,
+        "transactions": transactions,
+        "pipelines": boards,
+        **about(),
+    }
     print(page(result))
     if write_page:
         begin, end = "<!-- table -->\n", "\n<!-- end of table -->"

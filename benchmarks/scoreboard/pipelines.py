@@ -235,7 +235,7 @@ class Subscription(Pipeline):
     """PostgreSQL's own logical replication, within one server: the slot is made by hand."""
 
     name = "PostgreSQL's subscription"
-    version = "16"
+    version = "15"
     left_out: ClassVar = {"altered": "it does not replicate the schema, so people alter both sides"}
     settings = "tables made by hand; killed are its worker processes (`pg_terminate_backend`)"
 
