@@ -230,10 +230,11 @@ def main(
     }
     print(page(result))
     if write_page:
-        begin, end = "<!-- table -->\n", "\n<!-- end of table -->"
+        begin, end = "<!-- table -->", "<!-- end of table -->"
         text = _PAGE.read_text(encoding="utf-8")
-        before, rest = text.split(begin)
-        _PAGE.write_text(before + begin + page(result) + end + rest.split(end)[1], encoding="utf-8")
+        before, _, rest = text.partition(begin)
+        after = rest.partition(end)[2]
+        _PAGE.write_text(f"{before}{begin}\n{page(result)}\n{end}{after}", encoding="utf-8")
     tell(result, out)
 
 

@@ -166,7 +166,8 @@ class Debezium(Pipeline):
         "altered": "the sink adds columns; it changes no types, drops none, and fills no defaults",
     }
     settings = (
-        "source: `skipped.operations=none`, the reselect post processor for unchanged TOAST; sink: "
+        "source: `skipped.operations=none`, `interval.handling.mode=string`, the reselect post "
+        "processor for unchanged TOAST; sink: "
         "upsert by the record's key, `delete.enabled`, `truncate.enabled`, "
         "`schema.evolution=basic`, `header.converter` for texts"
     )
@@ -195,6 +196,7 @@ class Debezium(Pipeline):
             "publication.name": "dbz",
             "publication.autocreate.mode": "filtered",
             "skipped.operations": "none",
+            "interval.handling.mode": "string",
             "post.processors": "reselector",
             "reselector.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
             "reselector.reselect.unavailable.values": "true",
@@ -280,7 +282,16 @@ class Pgsync(Pipeline):
     version = pgsync.VERSION
     kind = "OpenSearch"
     limits: ClassVar = {"altered": "documents have the columns that its schema names"}
-    settings = "its documents' defaults; one index a table, all columns that it has at first"
+    settings = (
+        "its documents' defaults; one index a table, all columns that it has at first; a mapping "
+        "for floats and JSON, which the server would otherwise guess from the first document"
+    )
+    _MAPPING: ClassVar = {
+        "single": {"type": "double"},
+        "double": {"type": "double"},
+        "plain": {"type": "object", "enabled": False},
+        "document": {"type": "object", "enabled": False},
+    }
 
     def prepare(self) -> None:
         """Install it, write its schema and let it make its triggers."""
@@ -290,7 +301,11 @@ class Pgsync(Pipeline):
             {
                 "database": database,
                 "index": f"pgsync_{table}",
-                "nodes": {"table": table, "columns": self._columns(table)},
+                "nodes": {
+                    "table": table,
+                    "columns": self._columns(table),
+                    **({"transform": {"mapping": self._MAPPING}} if table == "typed" else {}),
+                },
             }
             for table in ALL_TABLES
         ]

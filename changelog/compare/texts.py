@@ -14,6 +14,7 @@ import math
 import re
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -378,6 +379,7 @@ def _float_shown(kind: TypeFamily, value: float) -> str:
     packed = _FLOATS[kind].pack(value)
     for digits in range(1, 10):
         text = f"{value:.{digits}g}"
-        if _FLOATS[kind].pack(float(text)) == packed:
-            return repr(float(text))
+        with suppress(OverflowError):  # few digits of the largest are more than the largest
+            if _FLOATS[kind].pack(float(text)) == packed:
+                return repr(float(text))
     return repr(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changelog.compare.forms import CompareForm, TypeFamily
-from changelog.compare.texts import normal
+from changelog.compare.texts import normal, shown
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,12 @@ def test_an_interval_in_two_styles_is_one_value(one, other):
 def test_other_intervals_differ(one, other):
     form = CompareForm(TypeFamily.INTERVAL)
     assert normal(form, one) != normal(form, other)
+
+
+@pytest.mark.parametrize(
+    ("bits", "number"),
+    [("7f7fffff", "3.4028235e+38"), ("ff7fffff", "-3.4028235e+38"), ("00000001", "1e-45"),
+     ("80000000", "-0.0"), ("3dcccccd", "0.1"), ("7f800000", "inf")],
+)  # fmt: skip
+def test_a_float_is_shown_by_the_fewest_digits_even_where_fewer_are_too_large(bits, number):
+    assert shown(CompareForm(TypeFamily.REAL), bits) == number
