@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from changelog.compare.plan import ComparePlan, KeyBuckets, are_whole, bucket_count, make_plan
 from changelog.compare.postgres import PostgresSide
-from changelog.compare.report import Report, difference_of, key_shown
+from changelog.compare.report import Report, difference_of, key_shown, key_text
 from changelog.compare.side import Digest, Key, Side
 from changelog.compare.watch import KeyWatch, Lag, WatchOutcome
+from changelog.contract.base.errors import SourceError
 
 _GROUP_ROWS = 50_000
 """Rows of differing buckets that are fetched at a time: this bounds the memory."""
 _NO_ROWS = Digest(0, 0)
+_CHECKS = 3
+"""How often a key that keeps coming and going is looked for in its bucket."""
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 PATIENCE_S = 60.0
 """How long keys that keep changing are looked at, or six times the lag bound if that is longer."""
@@ -78,7 +81,7 @@ def compare(
     if differing:
         tell(f"{len(differing)} buckets differ: looking at their rows")
     groups = _groups(differing, source_digests, target_digests)
-    outcome, rest = _watch_groups(source, target, watch, groups)
+    outcome, rest = _watch_groups(source, target, watch, plan, groups)
     ranks = {plan.rank_of(key) for key in outcome.open} | {*map(plan.buckets.rank, rest)}
     return Report(
         source=source.place,
@@ -140,7 +143,7 @@ def _groups(
 
 
 def _watch_groups(
-    source: Side, target: Side, watch: KeyWatch, groups: Iterator[list[int]]
+    source: Side, target: Side, watch: KeyWatch, plan: ComparePlan, groups: Iterator[list[int]]
 ) -> tuple[WatchOutcome, list[int]]:
     """Watch the keys of each group, up to the first group with mismatches.
 
@@ -150,8 +153,7 @@ def _watch_groups(
     opened: list[Key] = []
     looks = 0
     for group in groups:
-        keys = _differing_keys(source, target, group)
-        outcome = watch.run(keys)
+        outcome = _watched(source, target, watch, plan, group)
         looks += outcome.looks
         mismatches += outcome.mismatches
         opened += outcome.open
@@ -159,6 +161,37 @@ def _watch_groups(
             rest = [bucket for more in groups for bucket in more]
             return WatchOutcome(tuple(mismatches), tuple(opened), outcome.shown, looks), rest
     return WatchOutcome((), tuple(opened), (), looks), []
+
+
+def _watched(
+    source: Side, target: Side, watch: KeyWatch, plan: ComparePlan, buckets: Sequence[int]
+) -> WatchOutcome:
+    """Watch the differing keys of some buckets.
+
+    Keys that agree since neither side has a row of them are looked for in their buckets: a row that
+    is read with its bucket and not by its key would pass for one that both sides lack.
+
+    Raises SourceError: a row is there, and is not found by its key.
+    """
+    outcome = watch.run(_differing_keys(source, target, buckets))
+    for _ in range(_CHECKS):
+        if not outcome.gone:
+            return outcome
+        there = {key for side in (source, target) for key, _ in side.rows(buckets)}
+        again = watch.run([key for key in outcome.gone if key in there])  # some have come back
+        outcome = WatchOutcome(
+            (*outcome.mismatches, *again.mismatches),
+            (*outcome.open, *again.open),
+            (*outcome.shown, *again.shown),
+            outcome.looks + again.looks,
+            again.gone,
+        )
+    raise SourceError(
+        f"{source.place} or {target.place} has rows that are not found by their key, such as "
+        + key_text(key_shown(plan, outcome.gone[0])),
+        hint="report it with the types of the key's columns; until then compare by --query with "
+        "the key cast to text",
+    )
 
 
 def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[Key]:

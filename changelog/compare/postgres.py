@@ -43,12 +43,15 @@ _SETTINGS = (
     "SET lock_timeout = '30s'",
     # A copy that has intervals as text most likely took it from the default style.
     "SET intervalstyle = 'postgres'",
+    # Rows that a policy hides would count as missing; with this such a read is an error.
+    "SET row_security = off",
 )
 _WRITING = (
     "SET LOCAL intervalstyle = 'postgres'",
     "SET LOCAL lock_timeout = '10s'",
     "SET LOCAL idle_in_transaction_session_timeout = '60s'",
     "SET LOCAL synchronous_commit = on",
+    "SET LOCAL row_security = off",
 )
 Written = tuple[SideRow, tuple[str | None, ...]]
 """A row, and the texts of its columns as PostgreSQL's input functions take them, if asked for."""
@@ -70,7 +73,13 @@ _KINDS = {
     "timestamptz": TypeFamily.TIMESTAMP,
     "interval": TypeFamily.INTERVAL,
 }
-_INTEGER_BITS = {"smallint": 15, "integer": 31, "bigint": 63}
+_INTEGERS = {
+    "smallint": range(-(1 << 15), 1 << 15),
+    "integer": range(-(1 << 31), 1 << 31),
+    "bigint": range(-(1 << 63), 1 << 63),
+    "oid": range(1 << 32),
+}
+_NUMERIC = re.compile(r"-?([0-9]+(\.[0-9]*)?|Infinity)|NaN")
 _TYPED = {
     *(
         TypeFamily.INTEGER,
@@ -540,6 +549,11 @@ class PostgresSide:
             # Missing tables, missing rights and invalid SQL are for the user to correct.
             if code == errorcodes.INSUFFICIENT_PRIVILEGE or (is_usage and code[:2] in {"42", "22"}):
                 hint = ours.hint or "check the table's name, --query and the role's rights"
+                if "row-level security" in str(error):
+                    hint = (
+                        f"a policy hides rows of the {self.of} from this role: compare as the "
+                        "table's owner or a role with BYPASSRLS"
+                    )
                 raise ConfigurationError(str(ours.args[0]), hint=hint) from error
             if "conflict with recovery" in str(error):
                 ours.hint = "hot_standby_feedback = on at the standby, or take the primary"
@@ -586,11 +600,9 @@ def _literal(native: Native, text: str) -> str | None:  # noqa: PLR0911 - one fo
     match native.kind:
         case TypeFamily.INTEGER:
             is_number = text.removeprefix("-").isdecimal() and text.isascii()
-            bits = _INTEGER_BITS.get(native.name, 31)
-            fits = is_number and -(1 << bits) <= int(text) < 1 << bits
-            return text if fits else None
+            return text if is_number and int(text) in _INTEGERS[native.name] else None
         case TypeFamily.NUMERIC:
-            return text if text.lstrip("-").replace(".", "", 1).isdecimal() else None
+            return text if _NUMERIC.fullmatch(text) else None
         case TypeFamily.UUID:
             return text if len(text) == 36 else None  # noqa: PLR2004 - a UUID's text
         case TypeFamily.BOOLEAN:

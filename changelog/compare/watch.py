@@ -61,6 +61,7 @@ class WatchOutcome:
     open: tuple[Key, ...]  # keys that kept changing until patience ended
     shown: tuple[Differing, ...]  # some of the mismatches with their rows
     looks: int
+    gone: tuple[Key, ...] = ()  # keys that agree since neither side has a row of them
 
 
 def normal_row(plan: ComparePlan, row: SideRow) -> tuple[str | None, ...]:
@@ -111,12 +112,14 @@ class KeyWatch:
         """Remember how to look at the two sides."""
         self._plan, self._source, self._target, self._lag = plan, source, target, lag
         self._clock, self._sleep, self._most_shown = clock, sleep, most_shown
+        self._gone: list[Key] = []
 
     def run(self, keys: Sequence[Key]) -> WatchOutcome:
         """Look at the keys until each agrees or is a mismatch, or until patience ends."""
         began = self._clock()
         watched: dict[Key, _Watched | None] = dict.fromkeys(keys)
         mismatches: list[Key] = []
+        self._gone = []
         shown: list[Differing] = []
         pause, looks = _FIRST_PAUSE_S, 0
         while watched:
@@ -131,7 +134,9 @@ class KeyWatch:
             if watched:
                 self._sleep(min(pause, max(self._lag.bound_s / 2, _FIRST_PAUSE_S)))
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
-        return WatchOutcome(tuple(mismatches), tuple(watched), tuple(shown), looks)
+        return WatchOutcome(
+            tuple(mismatches), tuple(watched), tuple(shown), looks, tuple(self._gone)
+        )
 
     def _look(self, watched: dict[Key, _Watched | None]) -> list[Key]:
         """Look once: remove the decided keys from `watched` and return the mismatches."""
@@ -160,6 +165,8 @@ class KeyWatch:
                 target_state == past for _, past in state.source_states
             ):
                 del watched[key]
+                if not source_state and not target_state:
+                    self._gone.append(key)
             elif now - state.since >= self._lag.bound_s:
                 del watched[key]
                 refuted.append(key)
