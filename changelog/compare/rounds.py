@@ -37,6 +37,7 @@ from changelog.contract.base.errors import (
     ChangelogError,
     ConfigurationError,
     RefutedError,
+    SinkError,
     VerdictError,
 )
 from changelog.runtime.edge import one_line, print_json, say_error, stop_on_signals
@@ -79,6 +80,21 @@ class Standing:
     equal: Moment | None = None  # when the last round began after which no key was differing
     _layout: tuple[int, bool] | None = None
     _judged: list[Moment | None] = field(default_factory=list)  # by rank of a bucket
+
+    def check_columns(self, report: Report) -> None:
+        """Check that a round has compared all columns that the ones before it have.
+
+        Raises SinkError: one is gone, or cannot be compared any more; without it what differed
+        there would pass for equal.
+        """
+        before = () if self.report is None else self.report.compared
+        lost = [column for column in before if column not in report.compared]
+        if lost:
+            why = "; ".join(report.not_compared.get(column, "it is gone") for column in lost)
+            raise SinkError(
+                f"{report.target}: not compared any more: {', '.join(lost)} ({why})",
+                hint="start the command again if that is meant",
+            )
 
     def judge(self, report: Report) -> None:
         """Take the report of a round."""
@@ -200,6 +216,8 @@ class Rounds(Collector):
         began = time.monotonic()
         try:
             reports = compare()
+            for name, report in reports.items():
+                self.standings.setdefault(name, Standing()).check_columns(report)
         except ChangelogError as error:
             if isinstance(error, ConfigurationError) and not self._outcomes:
                 raise  # wrong from the start
@@ -209,7 +227,7 @@ class Rounds(Collector):
                 print_json({"error": one_line(error), "exit_code": error.exit_code})
         else:
             for name, report in reports.items():
-                self.standings.setdefault(name, Standing()).judge(report)
+                self.standings[name].judge(report)
             outcome = self._judge()
             self._show(reports)
         self._outcomes[outcome] += 1

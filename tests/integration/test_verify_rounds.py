@@ -210,6 +210,17 @@ def test_a_side_that_is_away_is_told_and_tried_again(dsn, target, execute, hook)
         assert watch.stop()[0] == 0
 
 
+def test_a_column_that_the_copy_loses_makes_no_difference_equal(dsn, target, execute):
+    execute("UPDATE copy SET amount = amount + 1 WHERE id = 2")
+    with watching(dsn, target) as watch:
+        watch.next(lambda line: line.get("verified") is False, "a round differs")
+        execute("ALTER TABLE copy DROP COLUMN amount")
+        lost = watch.next(lambda line: "not compared any more" in line.get("error", ""), "the loss")
+        assert lost["exit_code"] == 1
+        assert not any(map(equal, watch.lines))
+        assert watch.stop()[0] == 1
+
+
 def test_a_webhook_that_is_away_is_said_and_told_later(dsn, target, execute, hook):
     hook.status = 503
     execute("DELETE FROM copy WHERE id = 7")
