@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -21,9 +20,9 @@ from changelog.compare.repair import Repair, check_repairable
 from changelog.compare.report import Report
 from changelog.compare.side import Key, Side
 from changelog.config import BROKERS, SOURCE, load_project, resolved
-from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
+from changelog.contract.base.errors import ConfigurationError, RefutedError, SinkError, VerdictError
 from changelog.contract.base.jdbc import libpq_uri
-from changelog.runtime.edge import print_json, tell
+from changelog.runtime.edge import print_json, stop_on_signals, tell
 
 if TYPE_CHECKING:
     from changelog.compare.topic_side import TopicSide
@@ -70,8 +69,8 @@ def verify_copy(
     if options.repair:
         check_repairable(address.kind)
         with opened() as (source, target):
-            report = _repaired(source, target, request, options, as_json=as_json)
-        _judge(report, hint="" if options.yes else "--yes writes the rows of the plan")
+            report, hint = _repaired(source, target, request, options, as_json=as_json)
+        _judge(report, hint=hint)
         return
 
     def compared(request: CompareRequest, sleep: Callable[[float], None] = time.sleep) -> Report:
@@ -118,35 +117,54 @@ def _repaired(
     options: CopyOptions,
     *,
     as_json: bool,
-) -> Report:
-    """Print what a repair would do, and do it if `--yes` is given; returns the last comparison."""
+) -> tuple[Report, str]:
+    """Print what a repair would do, and do it if `--yes` is given.
+
+    Returns the last comparison, and a hint about keys that still differ.
+    """
     before = report = compare(source, target, request, tell=tell)
-    repair = Repair(source, target, report.plan)
     if not as_json:
-        print("\n".join(report.lines()))
-    done: Counter[str] = Counter()
+        print("\n".join(before.lines()))
+    repair = Repair(source, target, before, max_deletes=options.max_deletes)
+    planned = first = repair.plan(before.refuted)
+    result: dict[str, Any] = {"before": before.to_json(), "planned": first.to_json()}
+    if first.refusal:
+        result["not_allowed"] = first.refusal
+    if not as_json:
+        print("\n".join(first.lines(before.plan, options.show)), flush=True)
+    if not (options.yes and first.actions):
+        if as_json:
+            print_json(result)
+        obstacle = next(iter(first.unplanned.values()), "") if not first.actions else ""
+        return before, first.refusal or obstacle or "--yes writes the rows of the plan"
+    stop = stop_on_signals()
+
+    def sleep(seconds: float) -> None:
+        time.sleep(0 if stop() else seconds)
+        if stop():
+            raise SinkError("the repair was stopped by a signal", hint="run it again")
+
+    is_whole = False
     seen: set[Key] = set()
-    planned = first = repair.plan(report.refuted)
-    while True:
-        if not as_json:
-            print("\n".join(planned.lines(report.plan, options.show)), flush=True)
-        if not (options.yes and planned.actions):
-            break
-        done += repair.carry_out(planned)
-        seen |= {*report.refuted}
-        report = compare(source, target, request, tell=tell)
-        if not as_json:
-            print("\n".join(["after the repair:", *report.lines()]))
-        # More buckets may differ than one comparison looks at; no key is repaired twice.
-        planned = repair.plan([key for key in report.refuted if key not in seen])
-        if not planned.actions:
-            break
-    if as_json:
-        after = {"done": dict(done), "after": report.to_json()} if done else {}
-        print_json({"before": before.to_json(), "planned": first.to_json(), **after})
-    elif done:
-        print("repaired: " + ", ".join(f"{count:,} {action}" for action, count in done.items()))
-    return report
+    try:
+        while planned.actions:
+            repair.carry_out(planned, stop)
+            seen |= {*report.refuted}
+            report = compare(source, target, request, tell=tell, sleep=sleep)
+            if not as_json:
+                print("\n".join(["after the repair:", *report.lines()]))
+            # More buckets may differ than one comparison looks at; no key is repaired twice.
+            planned = repair.plan([key for key in report.refuted if key not in seen])
+            if planned.actions and not as_json:
+                print("\n".join(planned.lines(report.plan, options.show)), flush=True)
+        is_whole = True
+    finally:
+        if as_json:
+            after = {"after": report.to_json()} if is_whole else {}
+            print_json({**result, **repair.to_json(), **after})
+        else:
+            print("\n".join(repair.lines(options.show, before_error=not is_whole)), flush=True)
+    return report, repair.hint(report.refuted)
 
 
 def _repeat(

@@ -106,6 +106,16 @@ class CopyOptions:
         ),
     ] = False
     yes: Annotated[bool, typer.Option("--yes", help="With --repair: write the rows.")] = False
+    max_deletes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-deletes",
+            min=0,
+            help="With --repair: most rows that may be deleted. Without it at most half of the "
+            "copy's rows or 10, and none if the source is empty, or if a foreign key changes other "
+            "rows with them.",
+        ),
+    ] = None
 
     def check_alone(self, *, of_views: bool) -> None:
         """Refuse options that only work with a target, or with some of them.
@@ -117,7 +127,7 @@ class CopyOptions:
         if not self.every:
             self._refuse(_OF_ROUNDS, "only works with --every", "--every 1h")
         if not self.repair:
-            self._refuse({"yes"}, "only works with --repair", "--repair --yes")
+            self._refuse({"yes", "max_deletes"}, "only works with --repair", "--repair --yes")
         elif self.every:
             self._refuse({"repair"}, "does not go with --every", "repair once, then watch")
         if self.target and not of_views:

@@ -137,6 +137,37 @@ SELECT c.oid::regclass::text, c.relkind::text,
        pg_relation_size(c.oid) / current_setting('block_size')::int8, c.reltuples::float8
 FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relkind IN ('r', 'm', 'f')
 """
+_DATABASE = """
+SELECT pg_postmaster_start_time(), oid::int8 FROM pg_database WHERE datname = current_database()
+"""
+_LOCKED = """
+WITH RECURSIVE up AS (
+  SELECT {oid}::oid AS oid
+  UNION SELECT i.inhparent FROM up JOIN pg_inherits i ON i.inhrelid = up.oid
+), down AS (
+  SELECT {oid}::oid AS oid
+  UNION SELECT i.inhrelid FROM down JOIN pg_inherits i ON i.inhparent = down.oid
+)
+SELECT 1 FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'
+AND relation IN (SELECT oid FROM up UNION SELECT oid FROM down)
+"""
+_GENERATED_VERSION = 120_000
+_COMPUTED = """
+SELECT attname::text, CASE WHEN attidentity = 'a' THEN 'identity' ELSE 'generated' END
+FROM pg_attribute
+WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped AND (attidentity = 'a' OR {generated})
+"""
+_CASCADE = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
+_CASCADES = """
+WITH RECURSIVE reached AS (
+  SELECT {oid}::oid AS oid, ''::text AS action
+  UNION
+  SELECT k.conrelid, k.confdeltype::text FROM reached
+  JOIN pg_constraint k ON k.confrelid = reached.oid AND k.contype = 'f'
+  WHERE reached.action IN ('', 'c') AND k.confdeltype IN ('c', 'n', 'd')
+)
+SELECT oid::regclass::text, action FROM reached WHERE action <> '' ORDER BY 1, 2
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,6 +539,37 @@ class PostgresSide:
             cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._from))
             yield cursor
             cursor.execute("COMMIT")
+
+    @property
+    def returned(self) -> sql.Composable:
+        """Return the texts of a row's columns, for RETURNING."""
+        return sql.SQL(", ").join(self._texts)
+
+    def reads(self, other: PostgresSide) -> bool:
+        """Return whether its rows come from the other's table, its parents or its partitions.
+
+        It is so if PostgreSQL locks one of them to plan the query. A table that a function reads,
+        or a foreign table, is not seen.
+        """
+        if self._run(_DATABASE) != other._run(_DATABASE):
+            return False
+        with self._snapshot() as cursor:
+            cursor.execute(sql.SQL("EXPLAIN SELECT * FROM {}").format(self._from))
+            cursor.execute(sql.SQL(_LOCKED).format(oid=sql.Literal(other._oid)))
+            return bool(cursor.fetchall())
+
+    def computed(self) -> Mapping[str, str]:
+        """Return the columns that PostgreSQL computes: `generated`, or always an `identity`."""
+        has_generated = self._connection.server_version >= _GENERATED_VERSION
+        generated = sql.SQL("attgenerated <> ''" if has_generated else "false")
+        return dict(
+            self._run(sql.SQL(_COMPUTED).format(oid=sql.Literal(self._oid), generated=generated))
+        )
+
+    def cascades(self) -> list[str]:
+        """Return the tables whose rows a delete changes by a foreign key, with the action."""
+        rows = self._run(sql.SQL(_CASCADES).format(oid=sql.Literal(self._oid)))
+        return [f"{table} (ON DELETE {_CASCADE[action]})" for table, action in rows]
 
     def close(self) -> None:
         """Close the connection."""

@@ -113,7 +113,7 @@ class Opened:
         self.source = PostgresSide(dsn, ComparedRelation(table="orders"), of="source")
         self.target = PostgresSide(dsn, ComparedRelation(table="copy"), of="target")
         self.report = self.compare()
-        self.repair = Repair(self.source, self.target, self.report.plan)
+        self.repair = Repair(self.source, self.target, self.report)
         self.planned = self.repair.plan(self.report.refuted)
 
     def compare(self):
@@ -134,7 +134,8 @@ def test_a_row_that_a_writer_has_changed_since_the_plan_is_left_to_it(execute, o
     execute("UPDATE copy SET t = 'a writer was here' WHERE id = 1")
     execute("INSERT INTO copy VALUES (11, 'a writer was here')")
     execute("DELETE FROM copy WHERE id = 2001")
-    assert opened.repair.carry_out(opened.planned) == {
+    opened.repair.carry_out(opened.planned)
+    assert opened.repair.done == {
         "changed meanwhile": 3, "update": 2, "insert": 1, "delete": 1,
     }  # fmt: skip
     assert execute("SELECT t FROM copy WHERE id IN (1, 11)") == [("a writer was here",)] * 2
@@ -243,21 +244,195 @@ def test_writers_go_on_meanwhile(dsn, execute, verify):
     assert verify()[0] == 0
 
 
-def test_a_row_that_the_copy_refuses_is_told(execute, verify):
+def test_rows_that_the_copy_refuses_are_told_and_the_others_are_written(execute, verify):
     execute("ALTER TABLE copy ADD CHECK (id <> 11)")
-    code, _, errors = verify("--yes")
-    assert (code, "cannot be written" in errors) == (1, True), errors
-    assert rows(execute) != rows(execute, "orders")
+    code, result, errors = verify("--yes")
+    assert (code, "1 rows are refused by the copy: id='11'" in errors) == (3, True), errors
+    assert result["done"] == {"update": 3, "insert": 1, "delete": 2, "refused": 1}
+    ((key, why),) = [(row["key"], row["why"]) for row in result["refused"]]
+    assert key == {"id": "11"}
+    assert 'violates check constraint "copy_id_check"' in why
+    assert execute("SELECT id FROM orders EXCEPT SELECT id FROM copy") == [(11,)]
+
+
+def test_a_deferred_constraint_refuses_its_row_alone(execute, verify):
+    execute(
+        "CREATE TABLE customers (t text PRIMARY KEY);"
+        "INSERT INTO customers SELECT t FROM orders WHERE id <> 11 UNION SELECT t FROM copy;"
+        "ALTER TABLE copy ADD FOREIGN KEY (t) REFERENCES customers DEFERRABLE INITIALLY DEFERRED"
+    )
+    code, result, errors = verify("--yes")
+    assert (code, result["done"].get("refused")) == (3, 1), errors
+    assert execute("SELECT id FROM orders EXCEPT SELECT id FROM copy") == [(11,)]
+
+
+def test_a_value_that_another_row_gives_up_is_free(execute, verify):
+    """A unique value goes from a row that is deleted to a new one, and on along a chain."""
+    execute("UPDATE copy SET t = 'text 11' WHERE id = 2001")
+    execute("UPDATE copy SET t = 'text ' || id - 1 WHERE id IN (2, 3)")
+    execute("CREATE UNIQUE INDEX ON copy (t)")
+    code, result, errors = verify("--yes")
+    assert (code, result["refused"]) == (0, []), errors
 
 
 def test_a_trigger_that_keeps_the_row_as_it_was_is_told(execute, verify):
+    before_update(execute, "RETURN NULL;")
+    code, result, errors = verify("--yes")
+    assert (code, "changed 0 rows, not 1" in errors) == (3, True), errors
+    assert result["done"] == {"refused": 3, "insert": 2, "delete": 2}
+
+
+def before_update(execute, body):
     name = f"keep_{uuid.uuid4().hex[:8]}"
     execute(
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {body} END';"
         f"CREATE TRIGGER keep BEFORE UPDATE ON copy FOR EACH ROW EXECUTE FUNCTION {name}()"
     )
+
+
+@pytest.mark.parametrize("by", ["a trigger", "a type"])
+def test_a_value_that_the_copy_changes_is_not_called_lag(execute, verify, by):
+    if by == "a trigger":
+        before_update(execute, "NEW.t = NEW.t || ''!''; RETURN NEW;")
+    else:
+        execute("ALTER TABLE copy ALTER amount TYPE numeric(10,1)")
+        execute("UPDATE orders SET amount = round(amount, 1) WHERE id <> 1")
+    code, result, errors = verify("--yes")
+    assert (code, "stores another value than was written" in errors) == (3, True), errors
+    assert "lags" not in errors
+    assert {"id": "1"} in result["stored_otherwise"]
+    assert {"id": "11"} not in result["stored_otherwise"]
+
+
+def test_an_empty_source_deletes_nothing(execute, verify):
+    execute("DELETE FROM orders; DELETE FROM copy WHERE id > 3")
+    before = rows(execute)
+    code, result, errors = verify("--yes")
+    assert (code, "because the source has no row" in errors) == (2, True), errors
+    assert (result["done"], rows(execute)) == ({}, before)
+    code, result, errors = verify()
+    assert (code, "because the source has no row" in result["not_allowed"]) == (3, True), errors
+    assert verify("--yes", "--max-deletes", "2")[0] == 2
+    assert verify("--yes", "--max-deletes", "3")[0] == 0
+    assert rows(execute) == []
+
+
+def test_more_than_half_of_the_copys_rows_are_not_deleted_unasked(execute, verify):
+    execute("DELETE FROM orders WHERE id > 400")
+    before = rows(execute)
     code, _, errors = verify("--yes")
-    assert (code, "changed 0 rows, not 1" in errors) == (1, True), errors
+    assert (code, "602 of the copy's 1,000 rows would be deleted, more than half" in errors) == (
+        2,
+        True,
+    ), errors
+    assert rows(execute) == before
+    assert verify("--yes", "--max-deletes", "602")[0] == 0
+    assert rows(execute) == rows(execute, "orders")
+
+
+def test_a_source_that_is_emptied_after_the_plan_deletes_nothing_unasked(execute, opened):
+    opened.repair._most_deletes = 3
+    execute("DELETE FROM orders")
+    opened.repair.carry_out(opened.planned)
+    assert opened.repair.done == {"delete": 3, "changed meanwhile": 2, "agrees by now": 2}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ["copy"],
+        ["--query", "SELECT id, upper(t) AS t FROM copy", "--key", "id"],
+        ["--query", "SELECT id, upper(t) AS t FROM shown", "--key", "id"],
+        ["parent", "--key", "id"],
+    ],
+)
+def test_a_source_that_reads_the_copy_is_refused(dsn, execute, target, run_command, source):
+    execute("CREATE VIEW shown AS SELECT id, t, amount FROM copy")
+    execute("CREATE TABLE parent (id int, t text)")
+    execute("ALTER TABLE copy ALTER id SET NOT NULL; ALTER TABLE copy INHERIT parent")
+    before = rows(execute)
+    words = ["verify", *source, "--source", dsn, "--target", target, "--settle", "0"]
+    more = ["--columns", "t=own"] if "--query" not in source else []
+    code, _, errors = run_command([*words, *more, "--repair", "--yes"])
+    assert (code, "would overwrite the source's own rows" in errors) == (2, True), errors
+    assert rows(execute) == before
+
+
+def test_a_query_over_other_tables_of_the_database_may_be_the_source(dsn, target, run_command):
+    words = ["verify", "--query", "SELECT * FROM orders", "--key", "id", "--source", dsn, "--json"]
+    words += ["--target", target, "--settle", "0", "--repair", "--yes"]
+    code, result, errors = run_command(words)
+    assert (code, result["after"]["verified"]) == (0, True), errors
+
+
+def test_columns_that_postgresql_computes_are_not_written(dsn, execute):
+    execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, a int, twice int, n int);"
+        "CREATE TABLE copy (id int PRIMARY KEY, a int,"
+        " twice int GENERATED ALWAYS AS (a * 2) STORED, n int GENERATED ALWAYS AS IDENTITY);"
+        "INSERT INTO orders SELECT i, i, i * 2, i FROM generate_series(1, 4) AS i;"
+        "INSERT INTO copy (id, a, n) OVERRIDING SYSTEM VALUE VALUES (1, 7, 1), (2, 2, 9), (3, 3, 3)"
+    )
+    target = f"postgres:{dsn} dbname={parse_dsn(dsn)['dbname']}/copy"
+    code, result, errors = repaired(dsn, target, "--yes")
+    assert (code, result["planned"]) == (3, {"update": 1, "insert": 1, "left": 1}), errors
+    assert result["done"] == {"update": 1, "insert": 1}
+    assert execute("SELECT * FROM copy EXCEPT SELECT * FROM orders") == [(2, 2, 4, 9)]
+    code, _, errors = repaired(dsn, target, "--yes")
+    assert 'does not allow an update of "n"' in errors
+
+
+def test_deletes_that_reach_other_tables_are_refused_by_name(execute, verify):
+    execute(
+        "CREATE TABLE items (id int PRIMARY KEY REFERENCES copy ON DELETE CASCADE);"
+        "CREATE TABLE notes (item int REFERENCES items ON DELETE SET NULL);"
+        "CREATE TABLE kept (item int REFERENCES copy);"
+        "INSERT INTO items VALUES (2001); INSERT INTO notes VALUES (2001)"
+    )
+    code, result, errors = verify("--yes")
+    reached = "items (ON DELETE CASCADE), notes (ON DELETE SET NULL)"
+    assert (code, reached in errors, result["done"]) == (2, True, {}), errors
+    assert execute("SELECT * FROM items, notes") == [(2001, 2001)]
+    assert verify("--yes", "--max-deletes", "2")[0] == 0
+    assert execute("SELECT item FROM notes") == [(None,)]
+    execute("UPDATE copy SET t = 'wrong' WHERE id = 5")
+    assert verify("--yes")[0] == 0, "a repair without deletes goes on"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_repair_that_breaks_off_says_what_is_written(dsn, execute, target, as_json):
+    execute("UPDATE copy SET t = 'wrong' WHERE id BETWEEN 101 AND 350")
+    cancels = "PERFORM pg_cancel_backend(pg_backend_pid());"
+    before_update(execute, f"IF NEW.id = 250 THEN {cancels} END IF; RETURN NEW;")
+    words = ["verify", "orders", "--source", dsn, "--target", target, "--settle", "0", "--repair"]
+    ran = CliRunner().invoke(app, [*words, "--yes", *(["--json"] if as_json else [])])
+    assert "canceling statement" in str(ran.exception)
+    if as_json:
+        assert json.loads(ran.stdout)["done"] == {"update": 98, "insert": 2}
+    else:
+        assert "repaired before the error: 98 update, 2 insert" in ran.stdout
+    assert execute("SELECT count(*) FROM copy WHERE t = 'wrong'") == [(253 - 98,)]
+
+
+def test_sigterm_ends_a_repair_after_its_batch_and_says_what_is_written(dsn, execute, target):
+    execute("UPDATE copy SET t = 'wrong' WHERE id BETWEEN 101 AND 350")
+    before_update(
+        execute, "IF NEW.id = 150 THEN PERFORM pg_advisory_xact_lock(2); END IF; RETURN NEW;"
+    )
+    ours = "application_name = 'changelog verify --repair'"
+    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {ours} AND wait_event_type = 'Lock'"
+    words = [sys.executable, "-m", "changelog", "verify", "orders", "--source", dsn, "--json"]
+    words += ["--target", target, "--settle", "0", "--repair", "--yes"]
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(2)")
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            wait_until(lambda: execute(waits)[0][0], 60.0, "it is in the middle of a batch")
+            process.terminate()
+            connection.rollback()
+            output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert json.loads(output.splitlines()[0])["done"] == {"update": 98, "insert": 2}
+    assert execute("SELECT count(*) FROM copy WHERE t = 'wrong'") == [(253 - 98,)]
 
 
 @pytest.mark.parametrize(
@@ -266,6 +441,7 @@ def test_a_trigger_that_keeps_the_row_as_it_was_is_told(execute, verify):
         ("delta:x", ["--repair"], "not to a copy of the kind delta"),
         ("topic:x", ["--repair", "--yes"], "`changelog resnapshot TABLE`"),
         ("", ["--yes"], "--yes only works with --repair"),
+        ("", ["--max-deletes", "0"], "--max-deletes only works with --repair"),
         ("", ["--repair", "--every", "1h"], "--repair does not go with --every"),
     ],
 )
