@@ -266,6 +266,20 @@ def test_a_deferred_constraint_refuses_its_row_alone(execute, verify):
     assert execute("SELECT id FROM orders EXCEPT SELECT id FROM copy") == [(11,)]
 
 
+def test_deletes_come_first_then_updates_then_inserts(execute, verify):
+    name = f"note_{uuid.uuid4().hex[:8]}"
+    execute(
+        "CREATE TABLE noted (n serial, command text);"
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO noted (command) VALUES (TG_OP); RETURN NULL; END';"
+        "CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON copy"
+        f" FOR EACH ROW EXECUTE FUNCTION {name}()"
+    )
+    assert verify("--yes")[0] == 0
+    commands = [command for (command,) in execute("SELECT command FROM noted ORDER BY n")]
+    assert commands == [*["DELETE"] * 2, *["UPDATE"] * 3, *["INSERT"] * 2]
+
+
 def test_a_value_that_another_row_gives_up_is_free(execute, verify):
     """A unique value goes from a row that is deleted to a new one, and on along a chain."""
     execute("UPDATE copy SET t = 'text 11' WHERE id = 2001")
@@ -344,12 +358,15 @@ def test_a_source_that_is_emptied_after_the_plan_deletes_nothing_unasked(execute
         ["--query", "SELECT id, upper(t) AS t FROM copy", "--key", "id"],
         ["--query", "SELECT id, upper(t) AS t FROM shown", "--key", "id"],
         ["parent", "--key", "id"],
+        ["--query", "SELECT id, upper(t) AS t FROM parent WHERE false", "--key", "id"],
+        ["child", "--key", "id"],
     ],
 )
 def test_a_source_that_reads_the_copy_is_refused(dsn, execute, target, run_command, source):
     execute("CREATE VIEW shown AS SELECT id, t, amount FROM copy")
     execute("CREATE TABLE parent (id int, t text)")
     execute("ALTER TABLE copy ALTER id SET NOT NULL; ALTER TABLE copy INHERIT parent")
+    execute("CREATE TABLE child () INHERITS (copy)")
     before = rows(execute)
     words = ["verify", *source, "--source", dsn, "--target", target, "--settle", "0"]
     more = ["--columns", "t=own"] if "--query" not in source else []
