@@ -162,7 +162,8 @@ def page(result: Mapping[str, Any]) -> str:
         f"| `{table}` | " + " | ".join(_cell(own, table) for own in boards) + " |"
         for table in TABLES
     ]
-    last = ("never" if own["last_row_s"] is None else f"{own['last_row_s']} s" for own in boards)
+    late = f"not within {result['patience_s']:g} s"
+    last = (late if own["last_row_s"] is None else f"{own['last_row_s']} s" for own in boards)
     lines.append("| the last row arrived after | " + " | ".join(last) + " |")
     return "\n".join(lines)
 
@@ -224,6 +225,7 @@ def main(
     result = {
         "seed": seed,
         "postgres": _POSTGRES,
+        "patience_s": patience_s,
         "transactions": transactions,
         "pipelines": boards,
         **about(),
