@@ -47,7 +47,7 @@ _WORDS = {"missing": "lost", "unexpected": "kept", "differs": "wrong", "duplicat
 
 
 def compared(pipeline: Pipeline, table: str) -> dict[str, Any]:
-    """Return what `changelog verify` says of the copy of a table."""
+    """Compare the copy of a table with its source; return the counts of differing rows."""
     words = [sys.executable, "-m", "changelog", "verify", f"public.{table}"]
     words += ["--source", pipeline.source, *pipeline.copy_of(table)]
     words += ["--settle", str(_SETTLE_S), "--show", "1000000", "--json"]
@@ -130,14 +130,12 @@ def judged(
             for table in TABLES
         }
         ended = pipeline.ended()
-        logs = pipeline.text_of_logs() if seconds is None else ""
     finally:
         pipeline.stop()
     (folder / "verdict.json").write_text(json.dumps(tables, indent=1), encoding="utf-8")
     return {
         "name": kind.name, "version": kind.version, "to": kind.kind, "settings": kind.settings,
         "last_row_s": seconds, "ended": ended, "tables": tables, "limits": dict(kind.limits),
-        **({"logs": logs} if logs else {}),
     }  # fmt: skip
 
 

@@ -55,11 +55,13 @@ class Pipeline(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, or start it again behind a kill."""
+        """Start it, or start it again after a kill."""
 
-    @abstractmethod
     def copy_of(self, table: str) -> Sequence[str]:
-        """Return the words of `changelog verify` for the copy of a table."""
+        """Return the options of `changelog verify` that name the copy of a table."""
+        at = parse_dsn(self.target)
+        uri = f"postgresql://{at['user']}@{at['host']}:{at['port']}/{at['dbname']}"
+        return ["--target", f"postgres:{uri}/public.{table}"]
 
     def kill(self) -> None:
         """End all its processes by SIGKILL."""
@@ -79,7 +81,7 @@ class Pipeline(ABC):
         self.kill()
 
     def ended(self) -> list[str]:
-        """Return the last line of each log whose process has ended by itself."""
+        """Return the processes that have ended by themselves, with their exit codes."""
         return [
             f"{' '.join(map(str, process.args[-3:]))}: ended with {process.returncode}"  # type: ignore[index]
             for process in self.processes
@@ -101,15 +103,6 @@ class Pipeline(ABC):
         return "\n".join(
             f"== {log.name}\n{log.read_text('utf-8', 'replace')[-3000:]}" for log in logs
         )
-
-
-def _table_of(target: str, schema: str, table: str) -> list[str]:
-    return ["--target", f"postgres:{_uri(target)}/{schema}.{table}"]
-
-
-def _uri(dsn: str) -> str:
-    at = parse_dsn(dsn)
-    return f"postgresql://{at['user']}@{at['host']}:{at['port']}/{at['dbname']}"
 
 
 class ChangelogStore(Pipeline):
@@ -139,7 +132,7 @@ class ChangelogStore(Pipeline):
             )
 
     def start(self) -> None:
-        """Start both; each is started again by a supervisor, as `docs` say, when it ends."""
+        """Start both under a loop that starts each again when it ends."""
         project = ["--project", str(self.folder)]
         again = 'while :; do "$@"; sleep 1; done'
         python = [sys.executable, "-m", "changelog", "capture", *project]
@@ -152,10 +145,6 @@ class ChangelogStore(Pipeline):
         ]
         self.run("follow", ["sh", "-c", again, "supervised", *follow])
 
-    def copy_of(self, table: str) -> Sequence[str]:
-        """Return the view in the target's database."""
-        return _table_of(self.target, "public", table)
-
 
 class Debezium(Pipeline):
     """Debezium's source and its JDBC sink, both in one Kafka Connect worker."""
@@ -163,7 +152,7 @@ class Debezium(Pipeline):
     name = "Debezium and its JDBC sink"
     version = "3.6.0.Final"
     limits: ClassVar = {
-        "altered": "the sink adds columns; it changes no types, drops none, and fills no defaults",
+        "altered": "the sink adds columns; it changes no types and drops none",
     }
     settings = (
         "source: `skipped.operations=none`, `interval.handling.mode=string`, the reselect post "
@@ -228,10 +217,6 @@ class Debezium(Pipeline):
         )  # fmt: skip
         self.processes.append(worker)
 
-    def copy_of(self, table: str) -> Sequence[str]:
-        """Return the table that the sink has made."""
-        return _table_of(self.target, "public", table)
-
 
 class Subscription(Pipeline):
     """PostgreSQL's own logical replication, within one server: the slot is made by hand."""
@@ -254,7 +239,7 @@ class Subscription(Pipeline):
         )
 
     def start(self) -> None:
-        """Let its workers run."""
+        """Enable the subscription, which starts its workers."""
         execute(self.target, "ALTER SUBSCRIPTION own ENABLE")
 
     def kill(self) -> None:
@@ -269,10 +254,6 @@ class Subscription(Pipeline):
         execute(self.target, "ALTER SUBSCRIPTION own DISABLE")
         execute(self.target, "ALTER SUBSCRIPTION own SET (slot_name = NONE)")
         execute(self.target, "DROP SUBSCRIPTION own")
-
-    def copy_of(self, table: str) -> Sequence[str]:
-        """Return the table."""
-        return _table_of(self.target, "public", table)
 
 
 class Pgsync(Pipeline):
