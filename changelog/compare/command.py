@@ -16,13 +16,14 @@ from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
 from changelog.compare.postgres import ComparedRelation, PostgresSide
-from changelog.compare.repair import Repair, check_repairable
+from changelog.compare.repair import check_repairable
+from changelog.compare.repair_command import repair_copy
 from changelog.compare.report import Report
-from changelog.compare.side import Key, Side
+from changelog.compare.side import Side
 from changelog.config import BROKERS, SOURCE, load_project, resolved
-from changelog.contract.base.errors import ConfigurationError, RefutedError, SinkError, VerdictError
+from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.base.jdbc import libpq_uri
-from changelog.runtime.edge import print_json, stop_on_signals, tell
+from changelog.runtime.edge import print_json, tell
 
 if TYPE_CHECKING:
     from changelog.compare.topic_side import TopicSide
@@ -69,7 +70,7 @@ def verify_copy(
     if options.repair:
         check_repairable(address.kind)
         with opened() as (source, target):
-            report, hint = _repaired(source, target, request, options, as_json=as_json)
+            report, hint = repair_copy(source, target, request, options, as_json=as_json)
         _judge(report, hint=hint)
         return
 
@@ -108,63 +109,6 @@ def _judge(report: Report, *, hint: str = "") -> None:
             "compared",
             hint="take a longer --settle, or run it when less is being written",
         )
-
-
-def _repaired(
-    source: PostgresSide,
-    target: Side,
-    request: CompareRequest,
-    options: CopyOptions,
-    *,
-    as_json: bool,
-) -> tuple[Report, str]:
-    """Print what a repair would do, and do it if `--yes` is given.
-
-    Returns the last comparison, and a hint about keys that still differ.
-    """
-    before = report = compare(source, target, request, tell=tell)
-    if not as_json:
-        print("\n".join(before.lines()))
-    repair = Repair(source, target, before, max_deletes=options.max_deletes)
-    planned = first = repair.plan(before.refuted)
-    result: dict[str, Any] = {"before": before.to_json(), "planned": first.to_json()}
-    if first.refusal:
-        result["not_allowed"] = first.refusal
-    if not as_json:
-        print("\n".join(first.lines(before.plan, options.show)), flush=True)
-    if not (options.yes and first.actions):
-        if as_json:
-            print_json(result)
-        obstacle = next(iter(first.unplanned.values()), "") if not first.actions else ""
-        return before, first.refusal or obstacle or "--yes writes the rows of the plan"
-    stop = stop_on_signals()
-
-    def sleep(seconds: float) -> None:
-        time.sleep(0 if stop() else seconds)
-        if stop():
-            raise SinkError("the repair was stopped by a signal", hint="run it again")
-
-    is_whole = False
-    seen: set[Key] = set()
-    try:
-        while planned.actions:
-            repair.carry_out(planned, stop)
-            seen |= {*report.refuted}
-            report = compare(source, target, request, tell=tell, sleep=sleep)
-            if not as_json:
-                print("\n".join(["after the repair:", *report.lines()]))
-            # More buckets may differ than one comparison looks at; no key is repaired twice.
-            planned = repair.plan([key for key in report.refuted if key not in seen])
-            if planned.actions and not as_json:
-                print("\n".join(planned.lines(report.plan, options.show)), flush=True)
-        is_whole = True
-    finally:
-        if as_json:
-            after = {"after": report.to_json()} if is_whole else {}
-            print_json({**result, **repair.to_json(), **after})
-        else:
-            print("\n".join(repair.lines(options.show, before_error=not is_whole)), flush=True)
-    return report, repair.hint(report.refuted)
 
 
 def _repeat(

@@ -20,7 +20,7 @@ from changelog.contract.base.errors import SourceError
 _GROUP_ROWS = 50_000
 """Rows of differing buckets that are fetched at a time: this bounds the memory."""
 _NO_ROWS = Digest(0, 0)
-_CHECKS = 3
+_CHECKS = 5
 """How often a key that keeps coming and going is looked for in its bucket."""
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 PATIENCE_S = 60.0
@@ -159,7 +159,7 @@ def _watch_groups(
         opened += outcome.open
         if mismatches:
             rest = [bucket for more in groups for bucket in more]
-            return WatchOutcome(tuple(mismatches), tuple(opened), outcome.shown, looks), rest
+            return replace(outcome, open=tuple(opened), looks=looks), rest
     return WatchOutcome((), tuple(opened), (), looks), []
 
 
@@ -168,30 +168,45 @@ def _watched(
 ) -> WatchOutcome:
     """Watch the differing keys of some buckets.
 
-    Keys that agree since neither side has a row of them are looked for in their buckets: a row that
-    is read with its bucket and not by its key would pass for one that both sides lack.
+    A key that a side has no row of is looked for in the rows of its bucket. A row that is read with
+    its bucket and not by its key would pass for a lost or a deleted one.
 
     Raises SourceError: a row is there, and is not found by its key.
     """
     outcome = watch.run(_differing_keys(source, target, buckets))
+    there: list[Key] = []
     for _ in range(_CHECKS):
-        if not outcome.gone:
+        there = _read_although_absent(source, target, buckets, outcome)
+        if not there:
             return outcome
-        there = {key for side in (source, target) for key, _ in side.rows(buckets)}
-        again = watch.run([key for key in outcome.gone if key in there])  # some have come back
+        again = watch.run(there)  # some of them have come since
         outcome = WatchOutcome(
-            (*outcome.mismatches, *again.mismatches),
+            (*(key for key in outcome.mismatches if key not in there), *again.mismatches),
             (*outcome.open, *again.open),
-            (*outcome.shown, *again.shown),
+            (*(shown for shown in outcome.shown if shown.key not in there), *again.shown),
             outcome.looks + again.looks,
-            again.gone,
+            again.absent,
         )
     raise SourceError(
         f"{source.place} or {target.place} has rows that are not found by their key, such as "
-        + key_text(key_shown(plan, outcome.gone[0])),
+        + key_text(key_shown(plan, there[0])),
         hint="report it with the types of the key's columns; until then compare by --query with "
         "the key cast to text",
     )
+
+
+def _read_although_absent(
+    source: Side, target: Side, buckets: Sequence[int], outcome: WatchOutcome
+) -> list[Key]:
+    """Return the keys that a side has a row of in these buckets, and none when asked by key."""
+    keys = {
+        key
+        for side, absent in zip((source, target), outcome.absent, strict=True)
+        if absent
+        for key, _ in side.rows(buckets)
+        if key in absent
+    }
+    return sorted(keys, key=_order)
 
 
 def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[Key]:

@@ -15,13 +15,15 @@ from typing import Any
 
 import psycopg2
 from psycopg2 import errorcodes, extensions, sql
+from psycopg2.errors import LockNotAvailable
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from changelog.compare.forms import Native, TypeFamily
 from changelog.compare.plan import ComparedColumn, ComparePlan
 from changelog.compare.postgres_texts import expression, row, text_of
 from changelog.compare.side import SUM_BITS, Digest, Key, Moment, SideRow
 from changelog.compare.texts import RAW, row_text
-from changelog.contract.base.errors import ConfigurationError, SourceError
+from changelog.contract.base.errors import ConfigurationError, SinkError, SourceError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
 from changelog.native.libpq import check_single
@@ -48,11 +50,16 @@ _SETTINGS = (
 )
 _WRITING = (
     "SET LOCAL intervalstyle = 'postgres'",
-    "SET LOCAL lock_timeout = '10s'",
     "SET LOCAL idle_in_transaction_session_timeout = '60s'",
     "SET LOCAL synchronous_commit = on",
     "SET LOCAL row_security = off",
 )
+# Writers of the copy queue behind a lock that is waited for: each attempt is short.
+_TABLE_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
+_ROW_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
+_LOCK_PATIENCE_S = 30.0
+_RIGHTS_TO_READ = "GRANT SELECT on it, and USAGE on its schema, to the role"
+_RIGHTS_TO_WRITE = "GRANT INSERT, UPDATE, DELETE on the copy to the role, or connect as its owner"
 Written = tuple[SideRow, tuple[str | None, ...]]
 """A row, and the texts of its columns as PostgreSQL's input functions take them, if asked for."""
 _KINDS = {
@@ -150,6 +157,15 @@ WITH RECURSIVE up AS (
 )
 SELECT 1 FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'
 AND relation IN (SELECT oid FROM up UNION SELECT oid FROM down)
+"""
+_HOLDER = """
+SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type), a.usename, a.state,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::int8
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.granted AND l.locktype = 'relation' AND l.relation IN (
+  SELECT {oid}::oid UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}::oid)
+AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') ORDER BY a.xact_start LIMIT 1
 """
 _GENERATED_VERSION = 120_000
 _COMPUTED = """
@@ -530,15 +546,48 @@ class PostgresSide:
         """
         with (
             closing(connect(self._dsn, application_name="changelog verify --repair")) as connection,
-            self._errors(f"{self.place} cannot be written"),
+            self._errors(f"{self.place} cannot be written", rights=_RIGHTS_TO_WRITE),
             connection.cursor(cursor_factory=extensions.cursor) as cursor,
         ):
-            cursor.execute("BEGIN")
-            for setting in _WRITING:
-                cursor.execute(setting)
-            cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._from))
+            self._lock(cursor)
             yield cursor
             cursor.execute("COMMIT")
+
+    def _lock(self, cursor: extensions.cursor) -> None:
+        """Begin a transaction that has locked the table.
+
+        Raises SinkError: others kept it locked for writes; the hint names one of them.
+        """
+        lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._from)
+        try:
+            for attempt in Retrying(
+                retry=retry_if_exception_type(LockNotAvailable),
+                stop=stop_after_delay(_LOCK_PATIENCE_S),
+                wait=wait_random(0.2, 1.0),
+                before_sleep=lambda _: cursor.execute("ROLLBACK"),
+                reraise=True,
+            ):
+                with attempt:
+                    cursor.execute("BEGIN")
+                    for setting in (*_WRITING, _TABLE_LOCK_TIMEOUT):
+                        cursor.execute(setting)
+                    cursor.execute(lock)
+        except LockNotAvailable as error:
+            raise SinkError(
+                f"{self.place} cannot be locked for writing: other transactions have held it for "
+                f"{_LOCK_PATIENCE_S:.0f} s",
+                hint=self._holder() or "run it again when less is being written",
+            ) from error
+        cursor.execute(_ROW_LOCK_TIMEOUT)
+
+    def _holder(self) -> str:
+        rows = self._run(sql.SQL(_HOLDER).format(oid=sql.Literal(self._oid)))
+        for pid, program, user, state, seconds in rows:
+            return (
+                f"process {pid} ({program}, user {user}, {state}) has been in a transaction that "
+                f"writes it for {seconds} s: wait for it, or end it"
+            )
+        return ""
 
     @property
     def returned(self) -> sql.Composable:
@@ -602,7 +651,9 @@ class PostgresSide:
                     cursor.execute("ROLLBACK")
 
     @contextmanager
-    def _errors(self, failure: str, *, is_usage: bool = False) -> Iterator[None]:
+    def _errors(
+        self, failure: str, *, is_usage: bool = False, rights: str = _RIGHTS_TO_READ
+    ) -> Iterator[None]:
         try:
             yield
         except psycopg2.Error as error:
@@ -610,7 +661,8 @@ class PostgresSide:
             code = error.pgcode or ""
             # Missing tables, missing rights and invalid SQL are for the user to correct.
             if code == errorcodes.INSUFFICIENT_PRIVILEGE or (is_usage and code[:2] in {"42", "22"}):
-                hint = ours.hint or "check the table's name, --query and the role's rights"
+                hint = rights if code == errorcodes.INSUFFICIENT_PRIVILEGE else ours.hint
+                hint = hint or "check the table's name and --query"
                 if "row-level security" in str(error):
                     hint = (
                         f"a policy hides rows of the {self.of} from this role: compare as the "

@@ -1,11 +1,12 @@
 """`changelog verify --repair`: writes the source's rows over differing ones of a PostgreSQL table.
 
 Each batch of keys is one transaction that first takes a lock on the copy's table against other
-writers (readers go on). Under it the copy's rows are looked at: one that is no longer as it was
-planned is left to whoever changed it. Then the source's rows are read, and written. So a change
-that a writer brings is either older than what is read, or it is applied after the lock, as if the
-repair had been a write of the writer's own. Rows that the copy refuses are left out of their batch.
-A transaction that breaks off leaves nothing; the ones before it are kept.
+writers (readers go on), which do not queue behind it while it waits. Under the lock the copy's rows
+are looked at: one that is no longer as it was planned is left to whoever changed it. Then the
+source's rows are read, and written. So a change that a writer brings is either older than what is
+read, or it is applied after the lock, as if the repair had been a write of the writer's own. Rows
+that the copy refuses are left out of their batch. A transaction that breaks off leaves nothing; the
+ones before it are kept.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Repair:
                 f"the source reads {target.place}: a repair would overwrite the source's own rows",
                 hint="name the copy with --target, and the table that is right as the source",
             )
-        self._source, self._target, self._plan = source, target, report.plan
+        self.source, self.target, self._plan = source, target, report.plan
         self._rows, self._max_deletes = report.target_rows, max_deletes
         computed = target.computed()
         self._written = [computed.get(c.target) != "generated" for c in self._plan.columns]
@@ -166,7 +167,7 @@ class Repair:
 
     def plan(self, keys: Sequence[Key]) -> RepairPlan:
         """Return the plan for some keys, by their rows as they are now."""
-        target_rows, source_rows = self._target.look(keys), self._source.look(keys)
+        target_rows, source_rows = self.target.look(keys), self.source.look(keys)
         target, source = states_of(self._plan, target_rows), states_of(self._plan, source_rows)
         source_of = {row.key: row for row in source_rows}
         target_of = {row.key: row for row in target_rows}
@@ -236,7 +237,7 @@ class Repair:
         for keys in batched(planned.actions, _BATCH):
             if stop():
                 raise SinkError("the repair was stopped by a signal", hint="run it again")
-            with self._target.writing() as cursor:
+            with self.target.writing() as cursor:
                 outcomes, writes = self._decided(planned, keys)
                 refused, altered = self._write_all(cursor, writes)
             # They are committed.
@@ -250,8 +251,8 @@ class Repair:
         self, planned: RepairPlan, keys: Sequence[Key]
     ) -> tuple[dict[Key, str], dict[Key, _Write]]:
         """Return the outcomes of keys that are left as they are, and the rows to be written."""
-        now = states_of(self._plan, self._target.look(keys))
-        rows = self._source.read(keys)
+        now = states_of(self._plan, self.target.look(keys))
+        rows = self.source.read(keys)
         source = states_of(self._plan, [row for row, _ in rows])
         texts = {row.key: values for row, values in rows}
         outcomes: dict[Key, str] = {}
@@ -303,7 +304,7 @@ class Repair:
 
         Raises _RefusedRowError: a rule or trigger does something else.
         """
-        relation, where = self._target.relation, self._target.exactly(key)
+        relation, where = self.target.relation, self.target.exactly(key)
         listed = sql.SQL(", ").join
         names = [sql.Identifier(column.target) for column in self._plan.columns]
         values = [*zip(names, map(sql.Literal, write.texts), strict=False)]  # none for a delete
@@ -316,7 +317,7 @@ class Repair:
                 if is_set
             ]
             command = sql.SQL("UPDATE {} SET {} WHERE {} RETURNING {}")
-            statement = command.format(relation, listed(changes), where, self._target.returned)
+            statement = command.format(relation, listed(changes), where, self.target.returned)
         else:
             own = [pair for pair, is_own in zip(values, self._written, strict=True) if is_own]
             command = sql.SQL(
@@ -326,7 +327,7 @@ class Repair:
                 relation,
                 listed([name for name, _ in own]),
                 listed([value for _, value in own]),
-                self._target.returned,
+                self.target.returned,
             )
         cursor.execute(statement)
         if cursor.rowcount != 1:

@@ -61,7 +61,8 @@ class WatchOutcome:
     open: tuple[Key, ...]  # keys that kept changing until patience ended
     shown: tuple[Differing, ...]  # some of the mismatches with their rows
     looks: int
-    gone: tuple[Key, ...] = ()  # keys that agree since neither side has a row of them
+    absent: tuple[frozenset[Key], frozenset[Key]] = (frozenset(), frozenset())
+    """The decided keys that the source has no row of, and the ones that the target has none of."""
 
 
 def normal_row(plan: ComparePlan, row: SideRow) -> tuple[str | None, ...]:
@@ -112,14 +113,14 @@ class KeyWatch:
         """Remember how to look at the two sides."""
         self._plan, self._source, self._target, self._lag = plan, source, target, lag
         self._clock, self._sleep, self._most_shown = clock, sleep, most_shown
-        self._gone: list[Key] = []
+        self._absent: tuple[set[Key], set[Key]] = (set(), set())
 
     def run(self, keys: Sequence[Key]) -> WatchOutcome:
         """Look at the keys until each agrees or is a mismatch, or until patience ends."""
         began = self._clock()
         watched: dict[Key, _Watched | None] = dict.fromkeys(keys)
         mismatches: list[Key] = []
-        self._gone = []
+        self._absent = (set(), set())
         shown: list[Differing] = []
         pause, looks = _FIRST_PAUSE_S, 0
         while watched:
@@ -134,8 +135,9 @@ class KeyWatch:
             if watched:
                 self._sleep(min(pause, max(self._lag.bound_s / 2, _FIRST_PAUSE_S)))
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
+        source, target = map(frozenset, self._absent)
         return WatchOutcome(
-            tuple(mismatches), tuple(watched), tuple(shown), looks, tuple(self._gone)
+            tuple(mismatches), tuple(watched), tuple(shown), looks, (source, target)
         )
 
     def _look(self, watched: dict[Key, _Watched | None]) -> list[Key]:
@@ -165,13 +167,15 @@ class KeyWatch:
                 target_state == past for _, past in state.source_states
             ):
                 del watched[key]
-                if not source_state and not target_state:
-                    self._gone.append(key)
             elif now - state.since >= self._lag.bound_s:
                 del watched[key]
                 refuted.append(key)
             else:
                 state.source_states.append((now, source_state))
+                continue
+            for absent, rows in zip(self._absent, (source_state, target_state), strict=True):
+                if not rows:
+                    absent.add(key)
         return refuted
 
     def _differing(self, keys: Sequence[Key]) -> list[Differing]:

@@ -7,17 +7,19 @@ import subprocess
 import sys
 import threading
 import uuid
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import count
 from random import Random
 
 import psycopg2
 import pytest
-from psycopg2.extensions import parse_dsn
+from psycopg2.errors import LockNotAvailable
+from psycopg2.extensions import make_dsn, parse_dsn
 from typer.testing import CliRunner
 
 from changelog.cli import app
+from changelog.compare import postgres
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.compare.repair import Repair
@@ -244,6 +246,48 @@ def test_writers_go_on_meanwhile(dsn, execute, verify):
     assert verify()[0] == 0
 
 
+@pytest.fixture
+def open_write(dsn, execute, target):
+    """A transaction that has written a row of the copy and stays open; yields its process's id."""
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("UPDATE copy SET own = 'open' WHERE id = 900")
+        yield connection.info.backend_pid
+
+
+def test_who_keeps_the_copy_locked_is_named(monkeypatch, verify, open_write):
+    monkeypatch.setattr(postgres, "_LOCK_PATIENCE_S", 0.5)
+    code, _, errors = verify("--yes")
+    assert code == 1
+    assert "cannot be locked for writing" in errors
+    assert f"process {open_write} (" in errors
+
+
+@pytest.mark.parametrize(
+    ("timeout", "outcome"),
+    [("200ms", nullcontext()), ("60s", pytest.raises(LockNotAvailable))],
+    ids=["as it is", "defect: a long wait"],
+)
+def test_writers_do_not_queue_behind_a_repair_that_waits(
+    dsn, execute, monkeypatch, opened, open_write, timeout, outcome
+):
+    monkeypatch.setattr(postgres, "_TABLE_LOCK_TIMEOUT", f"SET LOCAL lock_timeout = '{timeout}'")
+    repair = threading.Thread(target=opened.repair.carry_out, args=(opened.planned,))
+    repair.start()
+    asks = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareRowExclusiveLock'"
+    try:
+        wait_until(lambda: execute(asks)[0][0], 60.0, "the repair asks for the lock")
+        with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            cursor.execute("SET lock_timeout = '2s'")
+            with outcome:
+                for key in range(901, 904):
+                    cursor.execute(f"UPDATE copy SET own = 'new' WHERE id = {key}")
+    finally:
+        execute(f"SELECT pg_terminate_backend({open_write})")
+        repair.join(60)
+    assert opened.compare().verified
+
+
 def test_rows_that_the_copy_refuses_are_told_and_the_others_are_written(execute, verify):
     execute("ALTER TABLE copy ADD CHECK (id <> 11)")
     code, result, errors = verify("--yes")
@@ -468,6 +512,15 @@ def test_what_cannot_be_repaired_is_refused(dsn, execute, run_command, target, m
     words = ["verify", "orders", "--source", dsn, "--target", target, *more]
     code, _, errors = run_command(words)
     assert (code, part in errors) == (2, True), errors
+
+
+def test_a_role_that_may_not_write_is_told_the_rights(dsn, execute, prefix, verify):
+    execute(f"CREATE ROLE {prefix}_reader LOGIN; GRANT SELECT ON orders, copy TO {prefix}_reader")
+    reader = make_dsn(dsn, user=f"{prefix}_reader")
+    target = f"postgres:{reader} dbname={parse_dsn(dsn)['dbname']}/copy"
+    code, _, errors = repaired(dsn, target, "--yes")
+    assert (code, "permission denied" in errors) == (2, True), errors
+    assert "GRANT INSERT, UPDATE, DELETE" in errors
 
 
 def test_a_view_is_no_table_to_repair(dsn, execute, run_command, target):

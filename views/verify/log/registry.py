@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import ssl
-import time
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import fastavro
 import httpx
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential,
+)
 
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import CorruptRecordError, UnavailableLogError
@@ -23,9 +29,10 @@ _TIMEOUT_SECONDS = 30.0
 _NOT_FOUND = 404
 _TOO_MANY = 429
 _SERVER_ERROR = 500
-_WAITS_S = (1.0, 3.0, 6.0)
-"""Before each further question. A proof is the last step of a run: a registry that restarts must
-not cost the work before it."""
+_TRIES = 4
+_FIRST_WAIT_S = 1.5
+"""Doubled each time. A proof is the last step of a run: a registry that restarts must not cost the
+work before it."""
 
 
 class WriterSchemas:
@@ -48,15 +55,14 @@ class WriterSchemas:
         return self._known[schema_id]
 
     def _fetch(self, schema_id: int) -> str:
-        for wait_s in _WAITS_S:
-            try:
-                return self._asked(schema_id)
-            except UnavailableLogError as error:
-                if not _may_pass(error.__cause__):
-                    raise
-                log.warning("%s; asked again in %.0f s", error.args[0], wait_s)
-                time.sleep(wait_s)
-        return self._asked(schema_id)
+        retrying = Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_attempt(_TRIES),
+            wait=wait_exponential(multiplier=_FIRST_WAIT_S),
+            before_sleep=_tell,
+            reraise=True,
+        )
+        return retrying(self._asked, schema_id)
 
     def _asked(self, schema_id: int) -> str:
         try:
@@ -100,13 +106,19 @@ class WriterSchemas:
         return client
 
 
-def _may_pass(error: BaseException | None) -> bool:
-    """Tell whether a question that failed may be answered a moment later."""
-    if isinstance(error, httpx.HTTPStatusError):
-        status = error.response.status_code
+def _tell(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("%s; asked again in %.0f s", error, state.upcoming_sleep)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Return whether a question that failed may be answered a moment later."""
+    cause = error.__cause__
+    if isinstance(cause, httpx.HTTPStatusError):
+        status = cause.response.status_code
         return status == _TOO_MANY or status >= _SERVER_ERROR
     # Whoever is silent has been waited for.
-    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.TimeoutException)
+    return isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.TimeoutException)
 
 
 # For the verifier alone: the code that it verifies strips schemas in `changelog.avro.bodies`.

@@ -16,8 +16,9 @@ from views.verify.log.registry import WriterSchemas
 def ask(monkeypatch):
     """Ask a registry for a schema: it answers by these, the last one again and again."""
 
-    def asked(*answers, waits=(0.0, 0.0, 0.0)):
-        monkeypatch.setattr(registry, "_WAITS_S", waits)
+    def asked(*answers, tries=4):
+        monkeypatch.setattr(registry, "_TRIES", tries)
+        monkeypatch.setattr(registry, "_FIRST_WAIT_S", 0.0)
         questions = []
 
         class Registry(Quiet, BaseHTTPRequestHandler):
@@ -57,7 +58,7 @@ def test_a_registry_that_lets_nobody_in_is_asked_once(ask) -> None:
     assert len(questions) == 1
 
 
-def test_twin_without_waits_a_moment_is_an_error(ask) -> None:
-    error, questions = ask(503, 200, waits=())
+def test_twin_with_one_try_a_moment_is_an_error(ask) -> None:
+    error, questions = ask(503, 200, tries=1)
     assert isinstance(error, UnavailableLogError)
     assert len(questions) == 1
