@@ -11,13 +11,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from changelog.compare.address import TargetAddress, is_dsn, parse_target, split_table
+from changelog.compare.certificate import ComparedPair, NewCertificate
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
 from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.compare.repair import check_repairable
-from changelog.compare.repair_command import repair_copy
+from changelog.compare.repair_command import RepairOutcome, repair_copy
 from changelog.compare.report import Report
 from changelog.compare.side import Side
 from changelog.config import BROKERS, SOURCE, load_project, resolved
@@ -46,6 +47,7 @@ def verify_copy(
     refuses; SourceError, SinkError: a side cannot be read.
     """
     address = parse_target(options.target)
+    certificate = NewCertificate.of(options)
     dsn, table = _source(given_settings, project)
     relation = _relation(options, tables, table)
     key = tuple(filter(None, (name.strip() for name in options.key.split(","))))
@@ -69,10 +71,6 @@ def verify_copy(
 
     if options.repair:
         check_repairable(address.kind)
-        with opened() as (source, target):
-            report, hint = repair_copy(source, target, request, options, as_json=as_json)
-        _judge(report, hint=hint)
-        return
 
     def compared(request: CompareRequest, sleep: Callable[[float], None] = time.sleep) -> Report:
         with opened() as (source, target):
@@ -81,12 +79,32 @@ def verify_copy(
     if options.every:
         _repeat(options, project, request, compared, as_json=as_json)
         return
-    report = compared(request)
+    with opened() as (source, target):
+        outcome = _compared(source, target, request, options, as_json=as_json)
+        if certificate is not None:
+            about = ComparedPair(source, target, address.kind, relation.query)
+            certificate.write(about, outcome.report, outcome.counts)
+            tell(f"the certificate is {certificate.path}")
+    _judge(outcome.report, hint=outcome.hint)
+
+
+def _compared(
+    source: PostgresSide,
+    target: Side,
+    request: CompareRequest,
+    options: CopyOptions,
+    *,
+    as_json: bool,
+) -> RepairOutcome:
+    """Compare, or repair and compare, and print the report."""
+    if options.repair:
+        return repair_copy(source, target, request, options, as_json=as_json)
+    report = compare(source, target, request, tell=tell)
     if as_json:
         print_json(report.to_json())
     else:
-        print("\n".join(report.lines()))
-    _judge(report)
+        print("\n".join(report.lines()), flush=True)
+    return RepairOutcome(report, "", None)
 
 
 def _judge(report: Report, *, hint: str = "") -> None:
@@ -176,7 +194,7 @@ def _text(query: str) -> str:
         return query
     path = Path(query[1:])
     try:
-        return path.read_text("utf-8")
+        return path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--query cannot be read: {error}") from None
 

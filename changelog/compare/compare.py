@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from changelog.compare.plan import ComparePlan, KeyBuckets, are_whole, bucket_count, make_plan
 from changelog.compare.postgres import PostgresSide
 from changelog.compare.report import Report, difference_of, key_shown, key_text
-from changelog.compare.side import Digest, Key, Side
+from changelog.compare.side import Digest, Key, Moment, Side
 from changelog.compare.watch import KeyWatch, Lag, WatchOutcome
 from changelog.contract.base.errors import SourceError
 
@@ -45,17 +45,21 @@ def compare(
     target: Side,
     request: CompareRequest,
     *,
+    began: Moment | None = None,
     tell: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Report:
     """Compare a copy with its source.
 
+    `began` is a moment before either side was read, by default the one at which the source was
+    opened.
+
     Raises:
         ConfigurationError: columns cannot be paired.
         SourceError, SinkError: a side cannot be read.
     """
-    began = clock()
+    started = clock()
     plan = _plan(source, target, request)
     for side in (source, target):
         side.bind(plan)
@@ -101,11 +105,11 @@ def compare(
         settle_s=request.settle_s,
         sample=request.sample,
         looks=outcome.looks,
-        seconds=clock() - began,
+        seconds=clock() - started,
         plan=plan,
         refuted=outcome.mismatches,
         undecided=frozenset(ranks),
-        began=source.opened,
+        began=began or source.opened,
         ended=source.moment(),
     )
 

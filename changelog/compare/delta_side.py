@@ -7,7 +7,7 @@ rows that are deleted, or nulls. DuckDB takes the rows from it as a stream of Ar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
@@ -33,6 +33,10 @@ class DeltaSide(DuckdbSide):
         super().__init__(f"delta:{redacted(uri)}", None)
         self.relation = "delta"
         check_columns(self, "delta:PATH, the folder that has the table's _delta_log")
+
+    def identity(self) -> Mapping[str, str]:
+        """Return the absolute path of a table on this machine."""
+        return {} if "://" in self._uri else {"path": self._uri}
 
     def _paths(self) -> Iterable[str]:
         return []  # a version's files do not change

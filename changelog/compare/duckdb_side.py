@@ -260,6 +260,10 @@ class DuckdbSide(ABC):
         """Return an empty text: files and documents do not tell who wrote a row."""
         return ""
 
+    def identity(self) -> Mapping[str, str]:
+        """Return no facts: the address says all."""
+        return {}
+
     def notes(self) -> tuple[str, ...]:
         """Return facts about what was read."""
         return ()
@@ -287,6 +291,10 @@ class ParquetSide(DuckdbSide):
         self.relation = f"read_parquet({literal(path)}, union_by_name = true)"
         check_columns(self, "check the path; a pattern has to be quoted: 'parquet:/data/*.parquet'")
 
+    def identity(self) -> Mapping[str, str]:
+        """Return the absolute path."""
+        return {"path": self._pattern}
+
     def _paths(self) -> Iterable[str]:
         return iglob(self._pattern, recursive=True)  # noqa: PTH207 - the pattern is absolute
 
@@ -306,6 +314,10 @@ class DuckdbFileSide(DuckdbSide):
         parts = ".".join(quoted(part) for part in table.split("."))
         self.relation = f"copy.{parts}" if "." in table else f"copy.main.{parts}"
         check_columns(self, "duckdb:FILE/TABLE, or FILE/SCHEMA.TABLE")
+
+    def identity(self) -> Mapping[str, str]:
+        """Return the absolute path."""
+        return {"path": self._file}
 
     def _paths(self) -> Iterable[str]:
         return [self._file]

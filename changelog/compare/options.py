@@ -68,6 +68,24 @@ class CopyOptions:
     show: Annotated[
         int, typer.Option("--show", min=0, help="Most differing keys that are shown with values.")
     ] = 20
+    certificate: Annotated[
+        str,
+        typer.Option(
+            "--certificate",
+            metavar="FILE",
+            help="Write a certificate of the comparison to this new file, whose name ends with "
+            ".json: what was compared, when, and the verdict, without values. `changelog verify "
+            "FILE` reads it.",
+        ),
+    ] = ""
+    certificate_key: Annotated[
+        str,
+        typer.Option(
+            "--certificate-key",
+            metavar="FILE",
+            help="Sign the certificate with the Ed25519 private key of this file, in PEM.",
+        ),
+    ] = ""
 
     every: Annotated[
         str,
@@ -130,6 +148,12 @@ class CopyOptions:
             self._refuse({"yes", "max_deletes"}, "only works with --repair", "--repair --yes")
         elif self.every:
             self._refuse({"repair"}, "does not go with --every", "repair once, then watch")
+        if self.every:
+            self._refuse({"certificate"}, "does not go with --every", "it is of one comparison")
+        if not self.certificate:
+            self._refuse(
+                {"certificate_key"}, "only works with --certificate", "--certificate FILE.json"
+            )
         if self.target and not of_views:
             return
         names = {option.name for option in fields(self)}

@@ -144,6 +144,12 @@ SELECT c.oid::regclass::text, c.relkind::text,
        pg_relation_size(c.oid) / current_setting('block_size')::int8, c.reltuples::float8
 FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relkind IN ('r', 'm', 'f')
 """
+_IDENTITY = """
+SELECT current_database()::text, n.nspname::text, c.relname::text
+FROM (SELECT {oid}::oid AS oid) AS own
+LEFT JOIN pg_class c USING (oid) LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
+_MAY_KNOW_SYSTEM = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 _DATABASE = """
 SELECT pg_postmaster_start_time(), oid::int8 FROM pg_database WHERE datname = current_database()
 """
@@ -310,6 +316,26 @@ class PostgresSide:
             return ()
         ((is_standby,),) = self._run("SELECT pg_is_in_recovery()")
         return ("the source is a standby: its own lag counts too",) if is_standby else ()
+
+    def identity(self) -> Mapping[str, str]:
+        """Return cluster, database and table; the cluster only if the role may know it."""
+        ((database, schema, table),) = self._run(
+            sql.SQL(_IDENTITY).format(oid=sql.Literal(self._oid))
+        )
+        names = {"database": database, "schema": schema, "table": table}
+        names = {name: text for name, text in names.items() if text is not None}
+        ((may_know,),) = self._run(
+            "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+        )
+        if not may_know:
+            return names
+        ((system_id,),) = self._run("SELECT system_identifier::text FROM pg_control_system()")
+        return {"system_id": system_id, **names}
+
+    @property
+    def server_version(self) -> str:
+        """Return the version of the server, as it tells it."""
+        return self._connection.get_parameter_status("server_version") or ""
 
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""

@@ -358,6 +358,12 @@ class Repair:
     def _refused(self, key: Key) -> str:
         return f"{key_text(key_shown(self._plan, key))}: {self.refused[key]}"
 
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of keys by outcome, and of rows that are stored otherwise."""
+        outcomes = (INSERT, UPDATE, DELETE, REFUSED, CHANGED, AGREES)
+        counts = {outcome.replace(" ", "_"): self.done[outcome] for outcome in outcomes}
+        return {**counts, "stored_otherwise": len(self.altered)}
+
     def to_json(self) -> dict[str, Any]:
         """Return the outcomes as an object of JSON."""
         return {

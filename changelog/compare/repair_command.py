@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from changelog.compare.compare import CompareRequest, compare
@@ -15,6 +17,15 @@ from changelog.contract.base.errors import SinkError
 from changelog.runtime.edge import print_json, stop_on_signals, tell
 
 
+@dataclass(frozen=True, slots=True)
+class RepairOutcome:
+    """The last comparison of a repair, and what was written before it."""
+
+    report: Report
+    hint: str  # about keys that still differ
+    counts: Mapping[str, int] | None  # keys by outcome; None without --yes, which writes nothing
+
+
 def repair_copy(
     source: PostgresSide,
     target: Side,
@@ -22,10 +33,8 @@ def repair_copy(
     options: CopyOptions,
     *,
     as_json: bool,
-) -> tuple[Report, str]:
+) -> RepairOutcome:
     """Print what a repair would do, and do it if `--yes` is given.
-
-    Returns the last comparison, and a hint about keys that still differ.
 
     Raises ConfigurationError: the copy cannot be repaired, or not so much of it; SourceError,
     SinkError: a side cannot be read or written, or a signal stopped it.
@@ -46,7 +55,8 @@ def repair_copy(
         if as_json:
             print_json(result)
         obstacle = next(iter(planned.unplanned.values()), "") if not planned.actions else ""
-        return before, planned.refusal or obstacle or "--yes writes the rows of the plan"
+        hint = planned.refusal or obstacle or "--yes writes the rows of the plan"
+        return RepairOutcome(before, hint, repair.counts() if options.yes else None)
     after: Report | None = None
     try:
         after = _written(repair, planned, before, request, options, as_json=as_json)
@@ -56,7 +66,7 @@ def repair_copy(
             print_json({**result, **repair.to_json(), **compared})
         else:
             print("\n".join(repair.lines(options.show, before_error=after is None)), flush=True)
-    return after, repair.hint(after.refuted)
+    return RepairOutcome(after, repair.hint(after.refuted), repair.counts())
 
 
 def _written(
@@ -80,7 +90,8 @@ def _written(
     while planned.actions:
         repair.carry_out(planned, stop)
         seen |= {*report.refuted}
-        report = compare(repair.source, repair.target, request, tell=tell, sleep=sleep)
+        began = repair.source.moment()
+        report = compare(repair.source, repair.target, request, began=began, tell=tell, sleep=sleep)
         if not as_json:
             print("\n".join(["after the repair:", *report.lines()]))
         # More buckets may differ than one comparison looks at; no key is repaired twice.

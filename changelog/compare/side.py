@@ -61,6 +61,9 @@ class Side(Protocol):
         Raises ChangelogError: the side cannot be read.
         """
 
+    def identity(self) -> Mapping[str, str]:
+        """Return facts that say which copy it is, beside its address; no passwords."""
+
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""
 

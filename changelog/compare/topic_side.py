@@ -105,6 +105,10 @@ class TopicSide(DocumentSide):
         self._append(self._read())
         self._keep_last(before)
 
+    def identity(self) -> Mapping[str, str]:
+        """Return the ids of the cluster and of the topic."""
+        return {"cluster_id": self._cluster.id(), "topic_id": str(self._topic_id)}
+
     def writer(self, key: Key) -> str:
         """Return partition and offset of the last record of a key, and its commit LSN if ours."""
         texts = f"SELECT version, {self._canonical} FROM {TABLE}"

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
+from changelog.attestation.envelope import opened
+from changelog.attestation.file import StatementFile
 from changelog.contract.base.errors import RefutedError
 from tests.support.captured_project import REPOSITORY, captured_database, rebuild_view
 from tests.unit.views.certificates.test_statement import keys
 from views.certificates.command import verify_certificates
-from views.certificates.envelope import opened
 from views.certificates.postgres_digest import digest_statement
 from views.certificates.spark_digest import spark_digest
+from views.certificates.statement import Certificate
 from views.verify.values.types import parse_type
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -55,9 +57,13 @@ def certified(capsys, monkeypatch, project):
     return Path(done.results[0]["certificate_file"])
 
 
-def refuted(project, *paths, **options):
+def verify(project, path, public_key=None):
+    verify_certificates([StatementFile.read(path, public_key)], project.root, {})
+
+
+def refuted(project, path, public_key=None):
     with pytest.raises(RefutedError) as told:
-        verify_certificates(paths, project.root, {}, **options)
+        verify(project, path, public_key)
     return str(told.value)
 
 
@@ -72,7 +78,7 @@ def test_a_certificate_is_written_and_holds_until_something_changes(
     spark, project, capsys, monkeypatch
 ):
     first = certified(capsys, monkeypatch, project)
-    certificate = opened(first.read_bytes(), "")
+    certificate = Certificate.of(opened(first.read_bytes(), ""), "")
     schema = json.loads((REPOSITORY / "docs" / "certificate.schema.json").read_text("utf-8"))
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(certificate.statement)
     assert certificate.predicate["rows"] == 202
@@ -109,19 +115,19 @@ def test_a_certificate_is_written_and_holds_until_something_changes(
     report = json.loads(ran.stdout.splitlines()[0])
     assert (report["verified"], report["sinks"]) == (False, ["delta"])
     project.execute(f"UPDATE served.copied SET amount = {before[0][0]} WHERE id = 7")
-    verify_certificates([first], project.root, {})
+    verify(project, first)
 
     # A certificate of a generation that no longer serves.
     second = certified(capsys, monkeypatch, project)
-    assert opened(second.read_bytes(), "").previous == certificate.sha256
-    verify_certificates([second], project.root, {}, public_key=str(project.root / "public.pem"))
+    assert Certificate.of(opened(second.read_bytes(), ""), "").previous == certificate.sha256
+    verify(project, second, project.root / "public.pem")
     assert "other generation: postgres serves generation" in refuted(project, first)
 
     # A changed byte, another key, and a broken chain.
-    copy, public = project.root / "copy.json", str(project.root / "public.pem")
+    copy, public = project.root / "copy.json", project.root / "public.pem"
     content = second.read_bytes()
     for place, key, word in (
-        (content.index(b'"payload"') + 400, "", "altered"),
+        (content.index(b'"payload"') + 400, None, "altered"),
         (content.index(b'"sig"') - 40, public, "not signed by the key"),
         (content.index(b'"sig"') + 40, public, "not signed by the key"),
     ):
@@ -132,7 +138,7 @@ def test_a_certificate_is_written_and_holds_until_something_changes(
     first.unlink()
     assert "broken chain" in refuted(project, second)
     first.write_bytes(saved)
-    verify_certificates([second], project.root, {})
+    verify(project, second)
 
 
 def test_a_certificate_needs_a_proof_and_a_key_that_can_be_used(

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from changelog.attestation.envelope import KeyFile, Signer
 from changelog.contract.base.errors import RefutedError, SinkError
 from views.base.address import Address
 from views.base.config import RebuildSettings
-from views.certificates.envelope import KeyFile, Signer
 from views.certificates.statement import Ranges
 from views.verify.compare.compare import rows_hash
 from views.verify.compare.digest import rows_digest

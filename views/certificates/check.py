@@ -5,50 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from changelog.contract.base.errors import ConfigurationError, RefutedError, SinkError
+from changelog.attestation.file import StatementFile
+from changelog.contract.base.errors import RefutedError, SinkError
 from views.certificates.certify import served_ranges
-from views.certificates.envelope import check_signature, is_signed, opened
 from views.certificates.statement import Certificate, Ranges
 from views.certificates.store import CertificateStore
 from views.generations.served import Served
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateFile:
-    """A certificate in a file of the user."""
-
-    path: Path
-    signed: bool  # by anybody; whether by the right key is checked when it is read
-    certificate: Certificate
-
-    @classmethod
-    def read(cls, path: Path, public_key: Path | None) -> CertificateFile:
-        """Read a file and check that no byte was changed, and its signature if a key is given.
-
-        Raises RefutedError: it is altered, or not signed by the key; ConfigurationError: the file
-        or the key cannot be read.
-        """
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-        if public_key is not None:
-            check_signature(content, str(path), public_key)
-        certificate = opened(content, str(path))
-        return cls(path=path, signed=is_signed(content), certificate=certificate)
 
 
 @dataclass(slots=True, kw_only=True)
 class CertificateReport:
     """The outcome of checking one certificate."""
 
-    path: Path
+    file: StatementFile
     certificate: Certificate
-    signed: bool
-    checked_key: bool  # whether the signature was checked by a key
     problems: list[str] = field(default_factory=list)
     sinks: list[str] = field(default_factory=list)  # whose rows were compared and are equal
     notes: list[str] = field(default_factory=list)
@@ -56,13 +28,13 @@ class CertificateReport:
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
         return {
-            "certificate": str(self.path),
+            "certificate": str(self.file.path),
             "view": self.certificate.view,
             "generation": self.certificate.generation,
             "sha256": self.certificate.sha256,
             "verified": not self.problems,
-            "signed": self.signed,
-            "signature_checked": self.checked_key,
+            "signed": self.file.signed,
+            "signature_checked": self.file.checked_key,
             "sinks": self.sinks,
             "problems": self.problems,
             "notes": self.notes,
@@ -73,10 +45,9 @@ class CertificateReport:
         word = "differs" if self.problems else "holds"
         certificate = self.certificate
         rows = ", ".join(self.sinks)
-        signature = "by the key" if self.checked_key else "by a key that was not checked"
         lines = [
-            f"{word}: {certificate.view}, generation {certificate.generation} ({self.path})",
-            f"  signed {signature}" if self.signed else "  not signed",
+            f"{word}: {certificate.view}, generation {certificate.generation} ({self.file.path})",
+            f"  {self.file.signature}",
             *([f"  rows equal in {rows}"] if rows else []),
         ]
         return [*lines, *(f"  {text}" for text in (*self.problems, *self.notes))]

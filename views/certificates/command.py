@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from changelog.attestation.file import StatementFile
 from changelog.config import FILE_NAME, Project, load_project
 from changelog.contract.base.errors import RefutedError
 from changelog.runtime.edge import print_json, tell
 from replay.base.sections import warehouse_of
 from views.certificates.check import (
-    CertificateFile,
     CertificateReport,
     check_chain,
     check_rows,
     check_store,
 )
 from views.certificates.postgres_digest import digest_statement
+from views.certificates.statement import Certificate
 from views.certificates.store import CertificateStore
 from views.generations.served import served_of
 from views.project.catalog import catalog_of
@@ -26,31 +27,22 @@ from views.verify.values.types import parse_type
 
 
 def verify_certificates(
-    paths: Sequence[Path],
+    files: Sequence[StatementFile],
     folder: Path,
     overrides: Mapping[str, Any],
     *,
-    public_key: str = "",
     as_json: bool = False,
 ) -> None:
     """Check certificates, and in a project their chain and the rows that are served too.
 
-    Raises RefutedError: one is altered, of another generation than what serves, not of the chain,
-    or its rows differ; ConfigurationError: a file or key cannot be used; SinkError: a sink does not
-    answer.
+    Raises RefutedError: one is of another generation than what serves, not of the chain, or its
+    rows differ, or it is no certificate of a view; SinkError: a sink does not answer.
     """
-    key = Path(public_key) if public_key else None
-    files = [CertificateFile.read(path, key) for path in paths]
-    files.sort(key=lambda file: (file.certificate.view, file.certificate.generation))
     reports = [
-        CertificateReport(
-            path=file.path,
-            certificate=file.certificate,
-            signed=file.signed,
-            checked_key=key is not None,
-        )
+        CertificateReport(file=file, certificate=Certificate.of(file.statement, str(file.path)))
         for file in files
     ]
+    reports.sort(key=lambda report: (report.certificate.view, report.certificate.generation))
     _check_among_themselves(reports)
     if (folder / FILE_NAME).is_file():
         project = load_project(folder, overrides=overrides, needs=[])
@@ -90,14 +82,14 @@ def _check_in(project: Project, report: CertificateReport) -> None:
     check_rows(report, served_of(catalog.load(view), project, None))
 
 
-def print_statement(path: Path, relation: str) -> None:
+def print_statement(file: StatementFile, relation: str) -> None:
     """Print the query that computes in psql the digests that a certificate lists.
 
     `relation`: the table that serves the rows, as SQL names it.
 
-    Raises RefutedError: the certificate is altered; ConfigurationError: it cannot be read.
+    Raises RefutedError: it is no certificate of a view.
     """
-    certificate = CertificateFile.read(path, None).certificate
+    certificate = Certificate.of(file.statement, str(file.path))
     columns = [(name, parse_type(kind)) for name, kind in certificate.columns]
     places = {entry["sink"]: entry["location"] for entry in certificate.predicate["sinks"]}
     names = json.loads(places.get("postgres", {}).get("columns", "{}"))

@@ -1,22 +1,17 @@
-"""The document of a certificate: an in-toto Statement with a predicate of our own. Pure.
+"""The statement of a certificate: the facts about one published generation. Pure.
 
-Its bytes are canonical: JSON with sorted names, two blanks an indent, nothing escaped that need not
-be, and a line feed at the end. `checksum` is the SHA-256 of these bytes with an empty `checksum`,
-so each changed byte shows without a signature too. The next certificate of the view names the
-SHA-256 of the whole.
+The next certificate of the view names the SHA-256 of its bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from changelog.contract.base.errors import RefutedError
+from changelog.attestation import statement
+from changelog.attestation.statement import Statement, altered
 
-STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:changelog-store:certificate:1"
 ALGORITHM = "changelogRows1"
 """Name of the digest of rows in docs/certificate.md, in subjects and in the predicate."""
@@ -26,22 +21,23 @@ Ranges = Mapping[str, tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Statement):
     """A certificate as it was written."""
 
-    content: bytes  # the statement
-    statement: Mapping[str, Any]  # the same, parsed
+    @classmethod
+    def of(cls, read: Statement, name: str) -> Certificate:
+        """Return a statement as a certificate of a view.
 
-    @property
-    def sha256(self) -> str:
-        """Return the digest by which the next certificate names this one."""
-        return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def predicate(self) -> Mapping[str, Any]:
-        """Return the facts that it states."""
-        predicate: Mapping[str, Any] = self.statement["predicate"]
-        return predicate
+        Raises RefutedError: it is about something else, or its digests do not add up.
+        """
+        if read.kind != PREDICATE:
+            raise altered(name, f"it is a {read.kind}")
+        certificate = cls(read.content, read.statement)
+        try:
+            _check_sums(certificate, name)
+        except (KeyError, TypeError, ValueError) as error:
+            raise altered(name, f"it lacks a fact: {error!r}") from error
+        return certificate
 
     @property
     def view(self) -> str:
@@ -103,38 +99,7 @@ def written(predicate: Mapping[str, Any]) -> bytes:
         }
         for entry in predicate["sinks"]
     ]
-    statement = {
-        "_type": STATEMENT,
-        "subject": subjects,
-        "predicateType": PREDICATE,
-        "predicate": {**predicate, "algorithm": ALGORITHM, "checksum": ""},
-    }
-    return _bytes(_with_checksum(statement, _checksum(statement)))
-
-
-def parsed(content: bytes, name: str) -> Certificate:
-    """Read a statement.
-
-    Raises RefutedError: it is none of ours, or a byte of it was changed since it was written.
-    """
-    try:
-        statement = json.loads(content)
-        kinds = statement["_type"], statement["predicateType"]
-        checksum = statement["predicate"]["checksum"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _altered(name, "it is no statement") from error
-    if kinds != (STATEMENT, PREDICATE):
-        raise _altered(name, f"it is a {kinds[0]} of {kinds[1]}")
-    if _bytes(statement) != content:
-        raise _altered(name, "it is written in another form")
-    if _checksum(statement) != checksum:
-        raise _altered(name, "its checksum is another")
-    certificate = Certificate(content, statement)
-    try:
-        _check_sums(certificate, name)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _altered(name, f"it lacks a fact: {error!r}") from error
-    return certificate
+    return statement.written(PREDICATE, subjects, {**predicate, "algorithm": ALGORITHM})
 
 
 def _check_sums(certificate: Certificate, name: str) -> None:
@@ -145,26 +110,6 @@ def _check_sums(certificate: Certificate, name: str) -> None:
         ranges = certificate.ranges_of(entry["sink"])
         whole = sink_entry(entry["sink"], entry["location"], ranges)
         if whole != dict(entry) or subject != entry["digest"]:
-            raise _altered(name, f"the digests of {entry['sink']} do not add up")
+            raise altered(name, f"the digests of {entry['sink']} do not add up")
     _ = certificate.view, certificate.generation, certificate.previous, certificate.columns
     _ = certificate.key
-
-
-def _altered(name: str, why: str) -> RefutedError:
-    return RefutedError(
-        f"{name} is altered, or no certificate: {why}",
-        hint="take the file that was written, below _certificates in the warehouse",
-    )
-
-
-def _checksum(statement: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_bytes(_with_checksum(statement, ""))).hexdigest()
-
-
-def _with_checksum(statement: Mapping[str, Any], checksum: str) -> dict[str, Any]:
-    return {**statement, "predicate": {**statement["predicate"], "checksum": checksum}}
-
-
-def _bytes(statement: Mapping[str, Any]) -> bytes:
-    text = json.dumps(statement, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()

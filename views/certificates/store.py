@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from changelog.attestation.envelope import Signer, opened, sealed
 from replay.spark.files import Files, uri_of
-from views.certificates.envelope import Signer, opened, sealed
 from views.certificates.statement import Certificate, written
 
 FOLDER = "_certificates"
@@ -36,7 +36,7 @@ class CertificateStore:
         Raises RefutedError: it is altered.
         """
         place = self.place(generation)
-        return opened(self._files.read(place), place)
+        return Certificate.of(opened(self._files.read(place), place), place)
 
     def add(self, predicate: Mapping[str, Any], signer: Signer | None) -> str:
         """Write the certificate of a new generation, chained to the newest one; return its place.

@@ -47,6 +47,9 @@ _UNREAD = ("is excluded", "is not there", "cannot be read")
     "`changelog verify orders sales.items --timeout 300 --json` two of them, for a program",
     "`changelog verify orders --source postgresql://me@db/shop --target "
     "postgres:postgresql://me@other/shop` a copy that any program fills, while both are written",
+    "`changelog verify orders --source postgresql://me@db/shop --target "
+    "'parquet:orders/*.parquet' --certificate orders.json --certificate-key key.pem` with a signed "
+    "account of the comparison, which `changelog verify orders.json` reads",
     "`changelog verify warehouse/_certificates/orders_by_customer/000000000007.json` a certificate "
     "of a view, against what is served now",
     "`changelog verify --view orders_by_customer --view stock` what two views serve, against "
@@ -100,20 +103,21 @@ def verify(
     The log is compared row by row at one LSN. With --target it is a copy of one table or query,
     whatever fills it; docs/verify-anything.md shows how. With --view it is what a view's sinks
     serve, against PostgreSQL's own answer to the view's query. Files whose names end with .json are
-    certificates of views: they are compared with what is served; docs/certificate.md.
+    certificates: those of views are compared with what is served, those of comparisons tell of
+    then; docs/certificate.md.
 
     Ends with 0 when every table is equal, with 3 when one differs, and with 4 when one is excluded,
     or one that was named cannot be compared, such as a topic that holds only a part of its table's
     history.
     """
-    check_extra("verify", "changelog verify")
     copy.check_alone(of_views=bool(view))
+    files = [Path(name) for name in tables or () if name.endswith(".json")]
+    if (public_key or as_sql or files) and not view:
+        _certificates(tables or (), files, project, given, copy, public_key, as_sql, as_json)
+        return
+    check_extra("verify", "changelog verify")
     if view:
         _views(tables or (), view, project, given, copy, timeout, as_json)
-        return
-    files = [Path(name) for name in tables or () if name.endswith(".json")]
-    if public_key or as_sql or files:
-        _certificates(tables or (), files, project, given, copy, public_key, as_sql, as_json)
         return
     if copy.target:
         from changelog.compare.command import verify_copy
@@ -193,13 +197,32 @@ def _certificates(
             "certificates are files whose names end with .json, and nothing else goes with them",
             hint="changelog verify CERT.json…; with --as-sql one of them",
         )
-    check_extra("spark", "checking a certificate")
-    from views.certificates.command import print_statement, verify_certificates
+    from changelog.attestation.file import StatementFile
+    from changelog.compare.certificate_command import is_comparison, show_comparisons
 
+    key = Path(public_key) if public_key else None
+    read = [StatementFile.read(path, key) for path in files]
+    of_comparisons = [file for file in read if is_comparison(file)]
+    if not of_comparisons:
+        check_extra("spark", "checking a certificate of a view")
+        from views.certificates.command import print_statement, verify_certificates
+
+        if as_sql:
+            print_statement(read[0], as_sql)
+        else:
+            verify_certificates(read, project, overrides, as_json=as_json)
+        return
     if as_sql:
-        print_statement(files[0], as_sql)
-    else:
-        verify_certificates(files, project, overrides, public_key=public_key, as_json=as_json)
+        raise ConfigurationError(
+            f"{files[0]} is of a comparison and has no digests of rows",
+            hint="--as-sql is for certificates of views",
+        )
+    if len(of_comparisons) < len(read):
+        raise ConfigurationError(
+            "certificates of views and of comparisons are checked by commands of their own",
+            hint=f"changelog verify {of_comparisons[0].path}",
+        )
+    show_comparisons(of_comparisons, as_json=as_json)
 
 
 def _request(settings: Project, tables: tuple[TableName, ...], timeout: float) -> SourceRequest:

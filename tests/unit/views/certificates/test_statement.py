@@ -18,11 +18,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
+from changelog.attestation.envelope import KeyFile, check_signature, opened, sealed
+from changelog.attestation.file import StatementFile
+from changelog.attestation.statement import parsed as parsed_statement
 from changelog.contract.base.errors import ConfigurationError, RefutedError
-from views.certificates.check import CertificateFile, check_chain, differing_ranges
+from views.certificates.check import check_chain, differing_ranges
 from views.certificates.command import print_statement
-from views.certificates.envelope import KeyFile, check_signature, opened, sealed
-from views.certificates.statement import added, parsed, sink_entry, written
+from views.certificates.statement import Certificate, added, sink_entry, written
 from views.certificates.store import CertificateStore
 
 SCHEMA = json.loads(
@@ -86,6 +88,10 @@ def predicate(generation=1, ranges=None, previous=None, **others):
         "previous": previous,
         **others,
     }
+
+
+def parsed(content, name):
+    return Certificate.of(parsed_statement(content, name), name)
 
 
 def validate(content):
@@ -184,7 +190,7 @@ def test_the_query_for_psql_has_the_names_of_the_table(tmp_path, capsys):
     facts["sinks"].append(sink_entry("postgres", {"columns": '{"id": "number"}'}, {}))
     path = tmp_path / "c.json"
     path.write_bytes(written(facts))
-    print_statement(path, "public.sums")
+    print_statement(StatementFile.read(path, None), "public.sums")
     query = capsys.readouterr().out
     assert '("number")::text' in query
     assert "FROM public.sums" in query
@@ -207,9 +213,9 @@ def test_a_signed_certificate_is_checked_by_the_public_key(tmp_path):
     place = Path(store.add(predicate(), KeyFile(secret)))
     content = place.read_bytes()
     check_signature(content, str(place), public)
-    file = CertificateFile.read(place, public)
-    assert file.signed
-    assert file.certificate.sha256 == parsed(written(predicate()), "").sha256
+    file = StatementFile.read(place, public)
+    assert (file.signed, file.signature) == (True, "signed by the key")
+    assert file.statement.sha256 == parsed(written(predicate()), "").sha256
     envelope = json.loads(content)
     assert envelope["payloadType"] == "application/vnd.in-toto+json"
     validate(base64.b64decode(envelope["payload"]))

@@ -1,7 +1,7 @@
-"""Signed certificates: DSSE envelopes with Ed25519, by `cryptography`.
+"""Signed statements: DSSE envelopes with Ed25519, by `cryptography`.
 
-A certificate that nobody signed is the bare statement. The digest that the chain names is that of
-the statement, so signing changes nothing in it.
+A statement that nobody signed is the bare document. Its digest is that of the statement, so signing
+changes nothing in it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
+from changelog.attestation.statement import Statement, altered, parsed
 from changelog.contract.base.errors import ConfigurationError, RefutedError
-from views.certificates.statement import Certificate, parsed
 
 PAYLOAD = "application/vnd.in-toto+json"
 
@@ -67,8 +67,8 @@ def sealed(statement: bytes, signer: Signer | None) -> bytes:
     return (json.dumps(envelope, indent=2) + "\n").encode()
 
 
-def opened(content: bytes, name: str) -> Certificate:
-    """Read a certificate, signed or not; signatures are not checked here.
+def opened(content: bytes, name: str) -> Statement:
+    """Read a statement, signed or not; signatures are not checked here.
 
     Raises RefutedError: it is altered, or no certificate.
     """
@@ -79,12 +79,12 @@ def opened(content: bytes, name: str) -> Certificate:
 
 
 def is_signed(content: bytes) -> bool:
-    """Tell whether a certificate's file is an envelope with signatures."""
+    """Tell whether a statement's file is an envelope with signatures."""
     return _envelope(content) is not None
 
 
 def check_signature(content: bytes, name: str, public_key: Path) -> None:
-    """Check that a certificate is signed by a key.
+    """Check that a statement is signed by a key.
 
     Raises RefutedError: it is not, or was changed since; ConfigurationError: the file has no public
     key.
@@ -132,7 +132,7 @@ def _payload(envelope: Mapping[str, Any], name: str) -> bytes:
             raise ValueError(f"it holds {envelope['payloadType']!r}")
         return base64.b64decode(envelope["payload"], validate=True)
     except (KeyError, TypeError, ValueError) as error:
-        raise RefutedError(f"{name} is altered, or no certificate: {error}") from error
+        raise altered(name, str(error)) from error
 
 
 def _encoding(statement: bytes) -> bytes:
