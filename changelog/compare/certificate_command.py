@@ -86,7 +86,11 @@ def _lines(file: StatementFile, facts: Mapping[str, Any]) -> list[str]:
         f"  a difference counts if it lasts {facts['settle_seconds']:g} s",
     ]
     if facts["repair"] is not None:
-        counts = [f"{count:,} {name}" for name, count in facts["repair"].items() if count]
+        counts = [
+            f"{count:,} {name.replace('_', ' ')}"
+            for name, count in facts["repair"].items()
+            if count
+        ]
         lines.append(f"  after a repair: {', '.join(counts) or 'nothing was written'}")
     lines.append(f"  it tells of that time and has no digest of rows; {_AGAIN}")
     return [_printable(line) for line in lines]

@@ -62,7 +62,7 @@ class Side(Protocol):
         """
 
     def identity(self) -> Mapping[str, str]:
-        """Return facts that say which copy it is, beside its address; no passwords."""
+        """Return facts that, with its address, tell which copy it is; no passwords."""
 
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""

@@ -14,7 +14,7 @@ from changelog.attestation.envelope import opened
 from changelog.attestation.file import StatementFile
 from changelog.contract.base.errors import RefutedError
 from tests.support.captured_project import REPOSITORY, captured_database, rebuild_view
-from tests.unit.views.certificates.test_statement import keys
+from tests.support.signing import keys
 from views.certificates.command import verify_certificates
 from views.certificates.postgres_digest import digest_statement
 from views.certificates.spark_digest import spark_digest

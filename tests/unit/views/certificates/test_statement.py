@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from changelog.attestation.envelope import KeyFile, check_signature, opened, sealed
 from changelog.attestation.file import StatementFile
 from changelog.attestation.statement import parsed as parsed_statement
 from changelog.contract.base.errors import ConfigurationError, RefutedError
+from tests.support.signing import keys
 from views.certificates.check import check_chain, differing_ranges
 from views.certificates.command import print_statement
 from views.certificates.statement import Certificate, added, sink_entry, written
@@ -195,16 +189,6 @@ def test_the_query_for_psql_has_the_names_of_the_table(tmp_path, capsys):
     assert '("number")::text' in query
     assert "FROM public.sums" in query
     assert '"id"' not in query
-
-
-def keys(folder, key=None):
-    private = key or Ed25519PrivateKey.generate()
-    secret, public = folder / "key.pem", folder / "public.pem"
-    secret.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_bytes(
-        private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    )
-    return secret, public
 
 
 def test_a_signed_certificate_is_checked_by_the_public_key(tmp_path):
