@@ -103,7 +103,7 @@ def _compared(
     if as_json:
         print_json(report.to_json())
     else:
-        print("\n".join(report.lines()), flush=True)
+        print("\n".join(report.lines()))
     return RepairOutcome(report, "", None)
 
 
