@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,23 +48,25 @@ def filled(execute):
     execute(FILL)
 
 
-@pytest.fixture
-def verify(dsn, filled, tmp_path, run_command):
-    """Compare with a certificate; returns the exit code, the facts that it states, and errors."""
-    target = f"postgres:{dsn} dbname={parse_dsn(dsn)['dbname']}/copy"
+class Verify:
+    """Compares with a certificate; returns the exit code, the facts that it states, and errors."""
 
-    def run(*more, source=dsn, target=target, table=("orders",)):
-        path = tmp_path / "c.json"
-        path.unlink(missing_ok=True)
-        words = ["verify", *table, "--source", source, "--target", target, "--settle", "0"]
-        words += ["--certificate", str(path), "--json", *more]
-        code, _, errors = run_command(words)
-        facts = facts_in(path.read_bytes()) if path.exists() else None
+    def __init__(self, dsn, path, run_command):
+        self.path, self.dsn, self.run_command = path, dsn, run_command
+        self.target = f"postgres:{dsn} dbname={parse_dsn(dsn)['dbname']}/copy"
+
+    def __call__(self, *more, source=None, target=None, table=("orders",)):
+        self.path.unlink(missing_ok=True)
+        words = ["verify", *table, "--source", source or self.dsn, "--settle", "0", "--json"]
+        words += ["--target", target or self.target, "--certificate", str(self.path), *more]
+        code, _, errors = self.run_command(words)
+        facts = facts_in(self.path.read_bytes()) if self.path.exists() else None
         return code, facts, errors
 
-    run.path = tmp_path / "c.json"
-    run.target = target
-    return run
+
+@pytest.fixture
+def verify(dsn, filled, tmp_path, run_command):
+    return Verify(dsn, tmp_path / "c.json", run_command)
 
 
 def facts_in(content):
@@ -293,7 +296,8 @@ def test_other_words_under_a_right_checksum_are_noticed(verify):
         return str(told.value)
 
     assert "its subject is another" in refused(key=["t"])
-    for odd in (None, [], "x", {"result": "fine"}, {"result": []}, 7):
+    odd_verdicts: list[Any] = [None, [], "x", {"result": "fine"}, {"result": []}, 7]
+    for odd in odd_verdicts:
         assert "it lacks a fact" in refused(verdict=odd)
 
 
