@@ -53,6 +53,9 @@ _WRITING = (
     "SET LOCAL idle_in_transaction_session_timeout = '60s'",
     "SET LOCAL synchronous_commit = on",
     "SET LOCAL row_security = off",
+    # Otherwise a null in an array is read as the word, and a part of a document is no XML.
+    "SET LOCAL array_nulls = on",
+    "SET LOCAL xmloption = content",
 )
 # Writers of the copy queue behind a lock that is waited for: each attempt is short.
 _TABLE_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"

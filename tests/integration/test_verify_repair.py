@@ -99,6 +99,22 @@ def test_every_type_is_written_as_the_source_has_it(dsn, tmp_path):
     assert copy.execute("SELECT * FROM every EXCEPT SELECT * FROM copy") == []
 
 
+def test_settings_of_the_copys_database_do_not_change_what_is_written(dsn, execute):
+    name = parse_dsn(dsn)["dbname"]
+    execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, tags text[], length interval, at timestamptz);"
+        "INSERT INTO orders VALUES (1, ARRAY[NULL, 'NULL'], '1 mon -1 day', '2024-07-01 12:00+02');"
+        "CREATE TABLE copy (LIKE orders INCLUDING ALL);"
+        f"ALTER DATABASE {name} SET array_nulls = off;"
+        f"ALTER DATABASE {name} SET xmloption = document;"
+        f"ALTER DATABASE {name} SET intervalstyle = sql_standard;"
+        f"ALTER DATABASE {name} SET timezone = 'Asia/Kathmandu'"
+    )
+    code, _, errors = repaired(dsn, f"postgres:{dsn} dbname={name}/copy", "--yes")
+    assert code == 0, errors
+    assert execute("TABLE copy EXCEPT TABLE orders") == []
+
+
 def test_a_key_that_the_copy_has_twice_is_left(dsn, tmp_path):
     source = Source(dsn)
     source.fill(every_row())
