@@ -53,6 +53,8 @@ _TARGET = "scale"
 _CHANGED = (1_000, 100_000)
 _READY_S = 5_400.0
 _LOOK_S = 0.1
+_SHOWN = 20_000
+"""Characters of the log of a command that failed."""
 _HELD = "for rounds without Spark"
 _BY_SPARK = "round is made by Spark", "by Spark in each round"
 
@@ -82,7 +84,7 @@ class Watched:
         """Wait for something, as long as the command runs."""
         while not done():
             if self.process.poll() is not None or time.monotonic() - self.began > _READY_S:
-                raise SystemExit(f"ended or late:\n{self.said()[-3000:]}")
+                raise SystemExit(f"ended or late:\n{self.said()[-_SHOWN:]}")
             self._look()
 
     def ends(self) -> None:
@@ -90,7 +92,7 @@ class Watched:
         while self.process.poll() is None:
             self._look()
         if self.process.returncode != 0:
-            raise SystemExit(self.said()[-3000:])
+            raise SystemExit(self.said()[-_SHOWN:])
 
     def _look(self) -> None:
         self.memory.look()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from redis.cluster import RedisCluster
 
-from views.base.cache import CacheForm, connect, form_key, pointer
+from changelog.runtime.cache_servers import connect
+from views.base.cache import CacheForm, form_key, pointer
 from views.verify.values.jsonform import identifier
 from views.verify.values.types import Type, parse_type
 

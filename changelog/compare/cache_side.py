@@ -7,9 +7,9 @@ its own: a key that is written meanwhile is looked at again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from changelog.compare.document_side import (
     Document,
@@ -23,10 +23,7 @@ from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted
 
-if TYPE_CHECKING:
-    import redis
-
-_PLACE = re.compile(r"((?:rediss?|valkeys?)://[^/]+(?:/\d+)?)/(.+)", re.DOTALL)
+_PLACE = re.compile(r"((?:rediss?|valkeys?)(?:\+cluster)?://[^/]+(?:/\d+)?)/(.+)", re.DOTALL)
 _PAGE = 1_000
 _GLOB = re.compile(r"[*?\[\\]")
 _HINT = "'cache:redis://host:6379/0/orders:*'"
@@ -47,7 +44,9 @@ class CacheSide(DocumentSide):
         an entry is neither a text nor a hash.
         """
         needed("redis", "cache:")
-        import redis  # noqa: PLC0415 - an extra
+        from redis.cluster import RedisCluster  # noqa: PLC0415 - an extra
+
+        from changelog.runtime.cache_servers import connect, servers  # noqa: PLC0415 - likewise
 
         parts = _PLACE.fullmatch(address)
         if parts is None or parts[2].isdecimal():
@@ -59,10 +58,20 @@ class CacheSide(DocumentSide):
         is_plain = not _GLOB.search(star[0] + star[2])
         self._around = (star[0], star[2]) if is_plain and star[1] else ("", "")
         self._server = redacted(parts[1])
+        with self._errors():
+            self._client = connect(url, socket_timeout=60, socket_connect_timeout=5)
+        try:
+            if isinstance(self._client, RedisCluster):
+                self._texts_of: Callable[..., Any] = self._client.mget_nonatomic
+            else:
+                self._check_alone()
+                self._texts_of = self._client.mget
+            with self._errors():
+                self._servers = servers(self._client)
+        except BaseException:
+            self._client.close()
+            raise
         super().__init__(f"cache:{redacted(address)}", key, fields)
-        self._client: redis.Redis = redis.Redis.from_url(
-            url, socket_timeout=60, socket_connect_timeout=5
-        )
         self.load()
         if not (self._batches or fields):
             self.close()
@@ -70,16 +79,23 @@ class CacheSide(DocumentSide):
                 f'the cache {self._server} has no entry that matches "{self._pattern}"', hint=_HINT
             )
 
+    def _check_alone(self) -> None:
+        """Refuse one server of a cluster, which has a part of the entries."""
+        from redis.exceptions import NoPermissionError  # noqa: PLC0415 - an extra
+
+        with self._errors(), suppress(NoPermissionError):
+            if self._client.info("cluster").get("cluster_enabled"):
+                raise ConfigurationError(
+                    f"the cache {self._server} is one server of a cluster",
+                    hint="cache:redis+cluster://… reads all of its servers",
+                )
+
     def _read(self) -> Iterator[Document]:
         with self._errors():
-            cursor = 0
-            while True:
-                cursor, names = self._client.scan(cursor, match=self._pattern, count=_PAGE)
-                yield from self._entries(
-                    [name if isinstance(name, bytes) else name.encode() for name in names]
-                )
-                if not cursor:
-                    return
+            for server in self._servers:
+                names = server.scan_iter(match=self._pattern, count=_PAGE)
+                for some in batched(names, _PAGE):
+                    yield from self._entries(some)
 
     def _read_again(self, ids: Sequence[str]) -> Iterator[Document]:
         before, after = self._around
@@ -91,7 +107,7 @@ class CacheSide(DocumentSide):
         """Yield the entries of some names; one that is gone meanwhile does not come."""
         if not names:
             return
-        texts: list[Any] = self._client.mget(names)
+        texts: list[Any] = self._texts_of(names)
         others = [name for name, text in zip(names, texts, strict=True) if text is None]
         pipeline = self._client.pipeline(transaction=False)
         for name in others:
@@ -152,7 +168,3 @@ class CacheSide(DocumentSide):
         """Close the connection and remove the scratch file."""
         self._client.close()
         super().close()
-
-
-def _bytes(name: bytes | str) -> bytes:
-    return name if isinstance(name, bytes) else name.encode()

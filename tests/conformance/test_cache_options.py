@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from changelog.contract.base.errors import ConfigurationError, SinkError
+from changelog.runtime.cache_servers import connect
 from tests.conformance.conftest import cache_bench
 from tests.conformance.test_forward import at, delta
-from views.base.cache import CacheForm, connect
+from views.base.cache import CacheForm
 from views.client import Cache, identity
 from views.sinks.rendering import identity as rendered_identity
 from views.verify.served.served import read_served

@@ -13,8 +13,10 @@ from changelog.compare.command import open_target
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.postgres import ComparedRelation, PostgresSide
 from changelog.compare.watch import KeyWatch
+from changelog.contract.base.errors import ConfigurationError
+from tests.support.cache_cluster import cache_cluster
 from tests.support.copies import COLUMNS, Source, every_row
-from tests.support.document_copies import DOCUMENT_KINDS
+from tests.support.document_copies import DOCUMENT_KINDS, CacheCopy
 from tests.support.planted import planted_defects
 
 ROWS = every_row()
@@ -94,6 +96,24 @@ def test_a_change_that_comes_later_is_seen(source, copy, compared, monkeypatch):
     report = compared(source, copy, settle_s=20.0)
     assert report.verified is True, report.lines()
     assert looks[0] >= 3, lost
+
+
+def test_the_entries_of_a_cluster_are_those_of_all_its_servers(
+    source, endpoints, prefix, compared, tmp_path
+):
+    planted = planted_defects(has_duplicate=False)
+    with (
+        cache_cluster(tmp_path) as url,
+        closing(CacheCopy(endpoints, prefix, url)) as copy,
+    ):
+        copy.fill(ROWS)
+        assert compared(source, copy).verified is True
+        copy.fill(planted.rows)
+        report = compared(source, copy, most_shown=100)
+        assert {int(each.key["id"] or 0) for each in report.differences} == {*planted.expected}
+        copy.target = copy.target.replace("redis+cluster", "redis")
+        with pytest.raises(ConfigurationError, match="one server of a cluster"):
+            compared(source, copy)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def world(request, dsn, tmp_path):
         ):
             report = compare(own, other, CompareRequest(settle_s=0.0))
         answer = source.execute(f"SELECT e.id FROM every e JOIN judge j USING (id) WHERE {JUDGED}")
-        return {int(key[0]) for key in report.refuted}, {key for (key,) in answer}
+        return {int(key[0] or 0) for key in report.refuted}, {key for (key,) in answer}
 
     return differing
 

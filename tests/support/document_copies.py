@@ -12,10 +12,10 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-import redis
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from changelog.runtime.cache_servers import connect
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.state import Endpoints
 from tests.support.copies import Values
@@ -64,10 +64,10 @@ class CacheCopy:
     has_duplicate = False
     key_by_id = False
 
-    def __init__(self, endpoints: Endpoints, name: str) -> None:
-        self.name = name
-        self.client: Any = redis.Redis.from_url(str(endpoints.cache))
-        self.target = f"cache:{endpoints.cache}/{name}:*"
+    def __init__(self, endpoints: Endpoints, name: str, url: str = "") -> None:
+        self.name, url = name, url or str(endpoints.cache)
+        self.client: Any = connect(url)
+        self.target = f"cache:{url}/{name}:*"
 
     def fill(self, rows: list[Values]) -> None:
         self.clear()

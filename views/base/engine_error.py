@@ -8,17 +8,21 @@ other the sentence is Spark's, without what is about Spark alone.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlglot
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from changelog.contract.base.secret import redacted
 from views.base.spark_sql import SparkSql
+
+log = logging.getLogger("changelog.views")
 
 _WIDER = "cast a side to a wider type first, such as CAST(x AS decimal(38,0)), or leave rows out"
 _IN_RANGE = (
@@ -30,6 +34,10 @@ _PATTERN = "write it by the letters of Spark's patterns, such as yyyy-MM-dd HH:m
 _MEMORY = (
     "give Spark more memory (spark.driver.memory, of a cluster spark.executor.memory, under "
     "[spark.settings]), or let the view gather less into one row"
+)
+_ENDED = (
+    "it was killed (out of memory, by the system's log or `dmesg`?), or wrote hs_err_pid….log "
+    "in the folder where it ran"
 )
 _WORDS: Mapping[str, tuple[str, str]] = {
     "ARITHMETIC_OVERFLOW": ("a number is out of the range of its type", _WIDER),
@@ -195,6 +203,17 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
     `sql`: the view's query, which tells the column; None of a view in Python. `moments`: its
     expressions that compute with dates and moments, as far as they are known.
     """
+    try:
+        # Before the causes: Java may end for want of memory, and its errors' texts are asked of it.
+        if _NO_MEMORY.search(str(error)):
+            return EngineError("Spark ran out of memory", _MEMORY)
+        return _of_engine(error, sql, moments)
+    except (Py4JError, ConnectionError) as gone:
+        log.debug("no text of %s: %s", type(error).__name__, gone)
+        return EngineError("Spark's Java process has ended", _ENDED)
+
+
+def _of_engine(error: BaseException, sql: str | None, moments: Sequence[str]) -> EngineError:
     chain = list(_chain(error))
     if any(_NO_MEMORY.search(str(cause)) for cause in chain):
         return EngineError("Spark ran out of memory", _MEMORY)

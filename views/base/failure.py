@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -91,7 +92,8 @@ def line_in(error: BaseException, path: Path) -> int | None:
 def _texts(error: BaseException) -> Iterator[str]:
     seen: BaseException | None = error
     while seen is not None:
-        yield str(seen)
+        with suppress(Py4JError, ConnectionError):  # of Java that has ended
+            yield str(seen)
         seen = seen.__cause__
 
 

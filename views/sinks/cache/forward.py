@@ -14,7 +14,8 @@ from redis.exceptions import WatchError
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.position import Position
-from views.base.cache import CacheForm, Connection, register
+from changelog.runtime.cache_servers import Connection
+from views.base.cache import CacheForm, register
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry
 

@@ -25,7 +25,7 @@ from redis.retry import Retry
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
-from views.base.cache import Connection, connect, is_cluster
+from changelog.runtime.cache_servers import Connection, connect, is_cluster
 from views.sinks.base import UnavailableSinkError
 
 _PAUSE_SECONDS = 0.05

@@ -31,8 +31,9 @@ import redis
 from redis.cluster import RedisCluster
 
 from changelog.contract.base.errors import SinkError
+from changelog.runtime.cache_servers import Connection, servers
 from views.base.address import Address
-from views.base.cache import CacheForm, Connection, form_key, pointer, register, servers
+from views.base.cache import CacheForm, form_key, pointer, register
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, held_already, not_sealed, opened, refuse_published
 from views.sinks.cache.forward import CacheForward, set_entries

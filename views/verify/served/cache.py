@@ -17,8 +17,8 @@ from redis.exceptions import RedisClusterException
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
+from changelog.runtime.cache_servers import connect, servers
 from views.base.address import Address
-from views.base.cache import connect, servers
 from views.verify.served.documents import Document, DocumentForm, DocumentPage, text_page
 from views.verify.served.threads import read_at_once
 from views.verify.values.jsonform import alone, key_of

@@ -106,6 +106,14 @@ def test_memory_is_told_with_the_setting(text: str) -> None:
     assert "spark.driver.memory" in said.hint
 
 
+def test_java_that_has_ended_is_told_although_its_error_has_no_text() -> None:
+    class GoneError(RuntimeError):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError("py4j asks Java for the text")
+
+    assert engine_error(GoneError(), None).text == "Spark's Java process has ended"
+
+
 @pytest.mark.parametrize("text", ["long overflow", "integer overflow"])
 def test_infinite_dates_are_told_with_the_setting(text: str) -> None:
     said = engine_error(
