@@ -49,7 +49,7 @@ def _shown(file: StatementFile) -> tuple[dict[str, Any], list[str]]:
         is_subject = subject["digest"][SUBJECT] == subject_digest(facts)
         verified = _VERIFIED[facts["verdict"]["result"]]
         lines = _lines(file, facts)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise altered(str(file.path), f"it lacks a fact: {error!r}") from error
     if not is_subject:
         raise altered(str(file.path), "its subject is another")

@@ -299,6 +299,7 @@ def test_other_words_under_a_right_checksum_are_noticed(verify):
     odd_verdicts: list[Any] = [None, [], "x", {"result": "fine"}, {"result": []}, 7]
     for odd in odd_verdicts:
         assert "it lacks a fact" in refused(verdict=odd)
+    assert "it lacks a fact" in refused(settle_seconds=10**400)
 
 
 def test_a_strangers_words_do_not_draw_on_the_terminal(verify):
