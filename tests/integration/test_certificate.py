@@ -51,8 +51,8 @@ def project(stack, tmp_path_factory):
         yield made
 
 
-def certified(capsys, monkeypatch, project):
-    done = rebuild_view(capsys, monkeypatch, project, "copied", "--certificate", "--json")
+def certified(capsys, monkeypatch, project, *more):
+    done = rebuild_view(capsys, monkeypatch, project, "copied", "--certificate", "--json", *more)
     assert done.code == 0, done.err
     return Path(done.results[0]["certificate_file"])
 
@@ -141,10 +141,23 @@ def test_a_certificate_is_written_and_holds_until_something_changes(
     verify(project, second)
 
 
+def test_a_refresh_has_a_certificate_of_all_rows(project, capsys, monkeypatch):
+    assert rebuild_view(capsys, monkeypatch, project, "copied", "--refresh").code == 0
+    project.execute("UPDATE orders SET amount = amount + 1 WHERE id = 7")
+    project.capture()
+    path = certified(capsys, monkeypatch, project, "--refresh")
+    certificate = Certificate.of(opened(path.read_bytes(), ""), "")
+    assert certificate.predicate["rows"] == 202
+    assert {proof["mode"] for proof in certificate.predicate["verification"]} == {"changed"}
+    verify(project, path)
+    project.execute("UPDATE served.copied SET amount = amount + 0.01 WHERE id = 7")
+    assert "rows differ in postgres, key range" in refuted(project, path)
+
+
 def test_a_certificate_needs_a_proof_and_a_key_that_can_be_used(
     spark, project, capsys, monkeypatch
 ):
-    for words in (["--verify", "none"], ["--refresh"], ["--stage"], ["--plan"]):
+    for words in (["--verify", "none"], ["--follow"], ["--stage"], ["--plan"]):
         done = rebuild_view(capsys, monkeypatch, project, "copied", "--certificate", *words)
         assert done.code == 2
     key = project.root / "key.pem"
