@@ -4,6 +4,7 @@ Spark's launcher adds `--add-modules=jdk.incubator.vector`, a module that the wh
 script leaves that flag out and passes on the rest. Started by root, the runtime is copied to where
 the user of the servers can read it, if the wheel itself is not. The wheel also lacks the archive
 of Java's own classes that a JDK brings (class data sharing); it is made once, beside the script.
+To a session of Spark the script gives the archive of Spark's classes too (`spark_classes`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import os
 import shlex
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -31,10 +33,44 @@ from changelog.stack.base.places import (
 )
 from changelog.stack.download.unpack import copy_tree
 
-_SHIM = """\
+_SHIM = r"""
 #!/bin/sh
 # Runs Java without `--add-modules jdk.incubator.vector`: this runtime has no such module.
 # Walks through the arguments once, putting the ones to keep behind those still to be seen.
+# A session of Spark gets the archive of Spark's classes, if there is one of its jars.
+spark=
+case " $* " in
+  *" org.apache.spark.launcher.Main "*) ;;  # it is told what to start, and only prints how
+  *" -XX:ArchiveClassesAtExit="*" org.apache.spark.deploy.SparkSubmit "*) spark=make ;;
+  *" org.apache.spark.deploy.SparkSubmit "*) spark=use ;;
+esac
+# Prints a class path as Java wants it for an archive: each jar once, in an order that stays, and
+# nothing that is not there. Fails if there is more than the jars of one folder: no archive fits.
+jars_alone() (
+  folder=$2
+  LC_ALL=C
+  IFS=:
+  set -f
+  set -- $1
+  set +f
+  first=
+  rest=
+  for entry; do
+    case $entry in
+      '') exit 1 ;;
+      "$folder/*")
+        for jar in "$folder"/*.jar; do
+          case $first: in *":$jar:"*) ;; *) rest=$rest:$jar ;; esac
+        done ;;
+      "$folder"/*.jar) [ -e "$entry" ] && first=$first:$entry ;;
+      *) [ -e "$entry" ] && exit 1 ;;
+    esac
+  done
+  all=$first$rest
+  printf %s "${all#:}"
+)
+base={base}
+archive=$base
 left=$#
 while [ "$left" -gt 0 ]; do
   argument=$1
@@ -48,13 +84,29 @@ while [ "$left" -gt 0 ]; do
         left=$((left - 1))
         continue
       fi ;;
+    -cp)
+      folder=${1##*:}
+      folder=${folder%/\*}
+      spark_archive={archives}$folder.jsa
+      if [ "$left" -gt 0 ] &&
+        { [ "$spark" = make ] || { [ "$spark" = use ] && [ -r "$spark_archive" ]; }; } &&
+        path=$(jars_alone "$1" "$folder"); then
+        [ "$spark" = use ] && archive=$base:$spark_archive
+        shift
+        left=$((left - 1))
+        set -- "$@" -cp "$path"
+        continue
+      fi ;;
   esac
   set -- "$@" "$argument"
 done
-[ -r {archive} ] && set -- -XX:SharedArchiveFile={archive} "$@"
+# Where an archive does not fit, as with a larger heap, Java would say so on standard output.
+[ "$archive" != "$base" ] && set -- '-Xlog:cds*=off' "$@"
+[ -r "$base" ] && set -- "-XX:SharedArchiveFile=$archive" "$@"
 exec {java} "$@"
-"""
+""".lstrip()
 _ARCHIVE = "classes.jsa"
+_SPARK = "spark"
 _ARCHIVE_S = 120
 
 
@@ -102,14 +154,32 @@ def bare_java() -> Path:
     return _wheel() / "bin" / "java"
 
 
-def shim_script(java_command: Path, archive: Path) -> str:
+def spark_archive(home: Path, jars: Path) -> Path:
+    """Return the place of the archive of the classes in a folder of Spark's jars."""
+    return home / _SPARK / f"{jars.relative_to('/')}.jsa"
+
+
+def archives_of_spark(home: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the archives of Spark's classes in a Java's folder, and the folders of their jars."""
+    top = home / _SPARK
+    for archive in top.rglob("*.jsa"):
+        yield archive, Path("/") / archive.relative_to(top).with_suffix("")
+
+
+def shim_script(java_command: Path, home: Path) -> str:
     """Return the script that runs `java_command` without the flag that it does not know.
 
-    It runs with the archive of classes, if that is there.
+    It runs with the archives of classes in `home` that are there.
     """
-    return _SHIM.replace("{java}", shlex.quote(str(java_command))).replace(
-        "{archive}", shlex.quote(str(archive))
-    )
+    places = {
+        "{java}": java_command,
+        "{base}": home / _ARCHIVE,
+        "{archives}": home / _SPARK,
+    }
+    script = _SHIM
+    for name, place in places.items():
+        script = script.replace(name, shlex.quote(str(place)))
+    return script
 
 
 def _make_home(home: Path, runtime: Path) -> None:
@@ -120,7 +190,7 @@ def _make_home(home: Path, runtime: Path) -> None:
             link.symlink_to(entry)
     _make_archive(runtime / "bin" / "java", home / _ARCHIVE)
     draft = home / "bin" / ".java"
-    draft.write_text(shim_script(runtime / "bin" / "java", home / _ARCHIVE), "utf-8")
+    draft.write_text(shim_script(runtime / "bin" / "java", home), "utf-8")
     draft.chmod(0o755)
     draft.replace(home / "bin" / "java")
 

@@ -5,9 +5,10 @@ import pytest
 
 from changelog.runtime.installed.extras import MissingExtraError
 from changelog.stack.download import jre
-from changelog.stack.download.jre import bare_java, shim_script
+from changelog.stack.download.jre import bare_java, shim_script, spark_archive
 
 UNKNOWN = "jdk.incubator.vector"
+SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def run_shim(tmp_path):
     java.write_text('#!/bin/sh\nfor each in "$@"; do printf "<%s>\\n" "$each"; done\n')
     java.chmod(0o755)
     shim = tmp_path / "shim"
-    shim.write_text(shim_script(java, tmp_path / "an archive"))
+    shim.write_text(shim_script(java, tmp_path / "a home"))
     shim.chmod(0o755)
 
     def run(*arguments):
@@ -43,11 +44,88 @@ def test_the_shim_drops_only_the_module_that_the_runtime_lacks(run_shim, given, 
     assert run_shim(*given) == kept
 
 
-def test_the_shim_runs_with_the_archive_of_classes_when_it_is_there(run_shim, tmp_path):
-    archive = tmp_path / "an archive"
+@pytest.fixture
+def base(tmp_path):
+    """Put the archive of Java's own classes into its place."""
+    archive = tmp_path / "a home" / "classes.jsa"
+    archive.parent.mkdir()
     archive.touch()
+    return archive
 
-    assert run_shim("Main") == [f"-XX:SharedArchiveFile={archive}", "Main"]
+
+@pytest.fixture
+def jars(tmp_path, base):
+    """Make a folder of Spark's jars, of which there is an archive."""
+    folder = tmp_path / "py spark" / "jars"
+    folder.mkdir(parents=True)
+    for name in ("b.jar", "a.jar", "slf4j.jar", "no.txt"):
+        (folder / name).touch()
+    archive = spark_archive(base.parent, folder)
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    return folder
+
+
+def class_path(jars):
+    """Return the class path that Spark's launcher makes."""
+    return f"{jars.parent}/conf/:{jars}/slf4j.jar:{jars}/*"
+
+
+def once_each(jars):
+    return ":".join(str(jars / name) for name in ("slf4j.jar", "a.jar", "b.jar"))
+
+
+def test_the_shim_runs_with_the_archive_of_classes_when_it_is_there(run_shim, base):
+    assert run_shim("Main") == [f"-XX:SharedArchiveFile={base}", "Main"]
+
+
+def test_a_session_of_spark_gets_the_archive_of_its_jars(run_shim, base, jars):
+    given = ("-cp", class_path(jars), "-Xmx2g", SUBMIT, "--conf", "a=b c", "shell")
+    both = f"-XX:SharedArchiveFile={base}:{spark_archive(base.parent, jars)}"
+    assert run_shim(*given) == [both, "-Xlog:cds*=off", "-cp", once_each(jars), *given[2:]]
+
+
+def test_the_session_that_makes_the_archive_has_the_class_path_of_those_that_take_it(
+    run_shim, base, jars
+):
+    spark_archive(base.parent, jars).unlink()
+    make = "-XX:ArchiveClassesAtExit=x"
+    kept = run_shim("-cp", class_path(jars), make, SUBMIT)
+    assert kept == [f"-XX:SharedArchiveFile={base}", "-cp", once_each(jars), make, SUBMIT]
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        ("org.apache.spark.launcher.Main", SUBMIT),
+        ("kafka.Kafka", "server.properties"),
+        ("-XX:ArchiveClassesAtExit=x", "kafka.Kafka"),
+    ],
+)
+def test_only_a_session_of_spark_gets_it(run_shim, base, jars, main):
+    given = ["-cp", class_path(jars), *main]
+    assert run_shim(*given) == [f"-XX:SharedArchiveFile={base}", *given]
+
+
+def test_a_class_path_that_the_archive_cannot_fit_stays(run_shim, base, jars):
+    def stays(path):
+        given = ["-cp", path, SUBMIT]
+        return run_shim(*given) == [f"-XX:SharedArchiveFile={base}", *given]
+
+    other = jars.parent / "other.jar"
+    assert not stays(f"{other}:{class_path(jars)}")  # Java leaves out what is not there
+    other.touch()
+    assert stays(f"{other}:{class_path(jars)}")
+    assert stays(f"{class_path(jars)}:{other}")
+    assert stays(f":{jars}/*")  # the empty name is the working directory
+    (jars.parent / "conf").mkdir()
+    assert stays(class_path(jars))  # the user's settings of Spark
+
+
+def test_without_an_archive_the_class_path_stays(run_shim, base, jars):
+    spark_archive(base.parent, jars).unlink()
+    given = ["-cp", class_path(jars), SUBMIT]
+    assert run_shim(*given) == [f"-XX:SharedArchiveFile={base}", *given]
 
 
 def test_without_the_wheel_the_users_java_fetches_files(monkeypatch, tmp_path):
