@@ -14,6 +14,7 @@ import duckdb
 
 SHUT: Mapping[str, str] = MappingProxyType(
     {
+        "enable_progress_bar": "false",  # it would go to stdout, where results go
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "python_enable_replacements": "false",

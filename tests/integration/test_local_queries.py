@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812
 
 from changelog.contract.rows.codec import RowCodec
 from changelog.contract.rows.relation import TableName
@@ -23,6 +24,7 @@ from tests.support.builders import INTEGERS, TEXT, decimal_type, make_relation
 from tests.support.matrix import first
 from views.project.spec import SqlSource
 from views.project.sql import parse_sql_view, sql_frame
+from views.rebuild.local import logs
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.engine import LocalQuery
 from views.rebuild.local.rows import RecordColumns
@@ -377,3 +379,22 @@ def test_numbers_that_do_not_fit_are_left_to_spark(spark):
     row = (1, 2**31 - 1, *[None] * 9)
     with pytest.raises(UnknownValueError):
         computed(here, dict.fromkeys(source.references, records(ORDERS, [row])))
+
+
+def test_records_for_a_follower_come_in_parts_of_some_megabytes(spark, monkeypatch):
+    """Java holds a part as a whole: that of a state as it is stored has no bound."""
+    monkeypatch.setattr(logs, "PART_BYTES", 100_000)
+    records = spark.range(0, 5_000, 1, 2).selectExpr(
+        "encode(cast(id AS string), 'utf-8') AS key",
+        "encode(repeat('x', 200), 'utf-8') AS value",
+        "id",
+    )
+
+    def sizes(frame):
+        parts = frame.groupBy(F.spark_partition_id()).agg(F.sum(F.length("value")))
+        return [size for _, size in parts.collect()]
+
+    assert sum(sizes(logs.in_parts(records))) == sum(sizes(records)) == 5_000 * 200
+    assert max(sizes(logs.in_parts(records))) < 2 * 100_000 < max(sizes(records))
+    monkeypatch.setattr(logs, "PART_BYTES", 16 << 20)
+    assert len(sizes(logs.in_parts(records))) == 2, "few records stay where they are"

@@ -8,8 +8,12 @@ their sum says of two states of a view which one is the later.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import VerdictError
@@ -30,6 +34,12 @@ from views.rebuild.local.table import LocalTable
 from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import Plan
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PART_BYTES = 16 << 20
+_ROW_BYTES = 64  # of a row, besides its key and value
+_FEW_PARTS = 4
 _RECORD = ("key", "value", "partition", "offset")
 
 
@@ -162,8 +172,19 @@ def _stored(records: StoredRecords) -> Iterator[FetchedRecord]:
     Spark begins with the first one that is asked for, where its errors are told in our words.
     """
     with translated():
-        for key, value, *place in records.survivors().select(*_RECORD).toLocalIterator():
+        for key, value, *place in in_parts(records.survivors().select(*_RECORD)).toLocalIterator():
             yield bytes(key), bytes(value), *place
+
+
+def in_parts(records: DataFrame) -> DataFrame:
+    """Return records in partitions of some megabytes: Java holds one of them at a time as a whole.
+
+    Its heap is for tasks of Spark's, and a partition of a stored state may be half of a table.
+    """
+    sizes = F.sum(F.length("key") + F.length("value")), F.count(F.lit(1))
+    ((held, count),) = records.select(*sizes).collect()
+    parts = math.ceil(((held or 0) + count * _ROW_BYTES) / PART_BYTES)
+    return records.repartition(parts, "key") if parts > _FEW_PARTS else records
 
 
 def opened_logs(

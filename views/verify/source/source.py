@@ -201,7 +201,7 @@ def _nothing_between(request: SourceRequest, frontier: Frontier, end: Lsn) -> bo
 
 def _quoted(publications: Sequence[str]) -> str:
     """Return the names for the plugin; any slot decodes the tables of all publications."""
-    return ",".join(f'"{name}"' for name in publications)
+    return ",".join('"' + name.replace('"', '""') + '"' for name in publications)
 
 
 def _has_changes(messages: Sequence[bytes], start: Lsn, end: Lsn) -> bool:

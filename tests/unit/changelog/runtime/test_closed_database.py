@@ -1,5 +1,7 @@
 """DuckDB that runs the SQL of others: what it may not reach."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -59,6 +61,29 @@ def test_folders_that_are_named_are_open_and_no_others(tmp_path):
         assert database.execute(f"FROM read_parquet('{own}')").fetchall() == [(7,)]
         with pytest.raises(duckdb.PermissionException):
             database.execute(f"COPY (SELECT 7 AS n) TO '{other}' (FORMAT parquet)")
+
+
+def test_no_progress_of_long_queries_goes_to_stdout(tmp_path):
+    """Where results go: DuckDB 2 writes a bar there from the third second on. Twin: by itself."""
+    of_long = "SELECT sum(hash(a.range + b.range)) FROM range(100000) a, range(100000) b"
+    program = f"""
+import sys, threading
+import duckdb
+from changelog.runtime.closed_database import closed_database
+database = closed_database() if sys.argv[1:] else duckdb.connect()
+threading.Timer(4.0, database.interrupt).start()
+try:
+    database.execute({of_long!r})
+except duckdb.InterruptException:
+    print("interrupted")
+"""
+    for words, is_quiet in ((["closed"], True), ([], False)):
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        assert "interrupted" in ran.stdout
+        assert (ran.stdout.strip() == "interrupted") is is_quiet, ran.stdout
 
 
 def test_no_other_module_opens_a_database():
