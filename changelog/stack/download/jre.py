@@ -100,9 +100,8 @@ while [ "$left" -gt 0 ]; do
   esac
   set -- "$@" "$argument"
 done
-# Where an archive does not fit, as with a larger heap, Java would say so on standard output.
-[ "$archive" != "$base" ] && set -- '-Xlog:cds*=off' "$@"
-[ -r "$base" ] && set -- "-XX:SharedArchiveFile=$archive" "$@"
+# Where an archive does not fit Java would say so on standard output, as Java 25 does to a session.
+[ -r "$base" ] && set -- "-XX:SharedArchiveFile=$archive" '-Xlog:cds*=off' "$@"
 exec {java} "$@"
 """.lstrip()
 _ARCHIVE = "classes.jsa"

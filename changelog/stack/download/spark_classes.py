@@ -28,6 +28,7 @@ _TRAINING = "changelog.stack.download.training"
 _TRAINING_S = 600
 _ROOM_BYTES = 600 << 20
 _DRAFT = ".draft-"
+_NONE = "no archive of Spark's classes, sessions open as before"
 _OF_SPARK = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "JAVA_", "JDK_", "_JAVA_", "CLASSPATH")
 """Variables that would give the session another class path, or Java other options."""
 
@@ -56,8 +57,10 @@ def keep_classes(jars: Sequence[Path], say: Callable[[str], None]) -> None:
                 say("making an archive of Spark's classes, so that sessions open sooner")
                 _remove_useless(home, spark)
                 _make(home, archive, digest, jars)
-    except (OSError, StackError, subprocess.SubprocessError) as error:
-        say(f"no archive of Spark's classes, sessions open as before: {error}")
+    except subprocess.TimeoutExpired:
+        say(f"{_NONE}: {_TRAINING_S} s were too short")
+    except (OSError, StackError) as error:
+        say(f"{_NONE}: {error}")
 
 
 def _is_of(archive: Path, digest: str) -> bool:

@@ -16,7 +16,6 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-_END_S = 120
 _SHORT = "-XX:TieredStopAtLevel=1"  # nothing runs so long that the better compiler pays
 _SCHEMA = """{"type": "record", "name": "row", "fields": [
     {"name": "key", "type": "long"}, {"name": "text", "type": ["null", "string"]}]}"""
@@ -53,7 +52,7 @@ def main(folder: str, archive: str, jars: str) -> None:
         return
     gateway.shutdown()
     gateway.proc.stdin.close()  # Java ends with its input
-    gateway.proc.wait(_END_S)
+    gateway.proc.wait()
 
 
 def _work(spark: SparkSession) -> None:

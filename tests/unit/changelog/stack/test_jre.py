@@ -8,6 +8,7 @@ from changelog.stack.download import jre
 from changelog.stack.download.jre import bare_java, shim_script, spark_archive
 
 UNKNOWN = "jdk.incubator.vector"
+QUIET = "-Xlog:cds*=off"
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 
 
@@ -76,13 +77,13 @@ def once_each(jars):
 
 
 def test_the_shim_runs_with_the_archive_of_classes_when_it_is_there(run_shim, base):
-    assert run_shim("Main") == [f"-XX:SharedArchiveFile={base}", "Main"]
+    assert run_shim("Main") == [f"-XX:SharedArchiveFile={base}", QUIET, "Main"]
 
 
 def test_a_session_of_spark_gets_the_archive_of_its_jars(run_shim, base, jars):
     given = ("-cp", class_path(jars), "-Xmx2g", SUBMIT, "--conf", "a=b c", "shell")
     both = f"-XX:SharedArchiveFile={base}:{spark_archive(base.parent, jars)}"
-    assert run_shim(*given) == [both, "-Xlog:cds*=off", "-cp", once_each(jars), *given[2:]]
+    assert run_shim(*given) == [both, QUIET, "-cp", once_each(jars), *given[2:]]
 
 
 def test_the_session_that_makes_the_archive_has_the_class_path_of_those_that_take_it(
@@ -91,7 +92,7 @@ def test_the_session_that_makes_the_archive_has_the_class_path_of_those_that_tak
     spark_archive(base.parent, jars).unlink()
     make = "-XX:ArchiveClassesAtExit=x"
     kept = run_shim("-cp", class_path(jars), make, SUBMIT)
-    assert kept == [f"-XX:SharedArchiveFile={base}", "-cp", once_each(jars), make, SUBMIT]
+    assert kept == [f"-XX:SharedArchiveFile={base}", QUIET, "-cp", once_each(jars), make, SUBMIT]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +105,13 @@ def test_the_session_that_makes_the_archive_has_the_class_path_of_those_that_tak
 )
 def test_only_a_session_of_spark_gets_it(run_shim, base, jars, main):
     given = ["-cp", class_path(jars), *main]
-    assert run_shim(*given) == [f"-XX:SharedArchiveFile={base}", *given]
+    assert run_shim(*given) == [f"-XX:SharedArchiveFile={base}", QUIET, *given]
 
 
 def test_a_class_path_that_the_archive_cannot_fit_stays(run_shim, base, jars):
     def stays(path):
         given = ["-cp", path, SUBMIT]
-        return run_shim(*given) == [f"-XX:SharedArchiveFile={base}", *given]
+        return run_shim(*given) == [f"-XX:SharedArchiveFile={base}", QUIET, *given]
 
     other = jars.parent / "other.jar"
     assert not stays(f"{other}:{class_path(jars)}")  # Java leaves out what is not there
@@ -125,7 +126,7 @@ def test_a_class_path_that_the_archive_cannot_fit_stays(run_shim, base, jars):
 def test_without_an_archive_the_class_path_stays(run_shim, base, jars):
     spark_archive(base.parent, jars).unlink()
     given = ["-cp", class_path(jars), SUBMIT]
-    assert run_shim(*given) == [f"-XX:SharedArchiveFile={base}", *given]
+    assert run_shim(*given) == [f"-XX:SharedArchiveFile={base}", QUIET, *given]
 
 
 def test_without_the_wheel_the_users_java_fetches_files(monkeypatch, tmp_path):

@@ -66,7 +66,11 @@ def test_none_is_made_for_a_java_of_the_users_own(machine, monkeypatch, tmp_path
 
 @pytest.mark.parametrize(
     ("hindrance", "why"),
-    [("room", "MiB are free"), ("failure", "ended with 1: no pyarrow"), ("time", "timed out")],
+    [
+        ("room", "MiB are free"),
+        ("failure", "ended with 1: no pyarrow"),
+        ("time", "600 s were too short"),
+    ],
 )
 def test_what_hinders_it_is_said_and_leaves_nothing(machine, monkeypatch, hindrance, why):
     def run(command, **_):
