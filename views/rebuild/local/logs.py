@@ -182,8 +182,8 @@ def in_parts(records: DataFrame) -> DataFrame:
     Its heap is for tasks of Spark's, and a partition of a stored state may be half of a table.
     """
     sizes = F.sum(F.length("key") + F.length("value")), F.count(F.lit(1))
-    ((held, count),) = records.select(*sizes).collect()
-    parts = math.ceil(((held or 0) + count * _ROW_BYTES) / PART_BYTES)
+    ((total_bytes, count),) = records.select(*sizes).collect()
+    parts = math.ceil(((total_bytes or 0) + count * _ROW_BYTES) / PART_BYTES)
     return records.repartition(parts, "key") if parts > _FEW_PARTS else records
 
 
