@@ -126,7 +126,11 @@ def _plan(source: PostgresSide, target: Side, request: CompareRequest) -> Compar
         columns=request.columns,
         buckets=buckets,
     )
-    return replace(plan, buckets=replace(buckets, by_value=are_whole(plan.key)))
+    return replace(
+        plan,
+        buckets=replace(buckets, by_value=are_whole(plan.key)),
+        hashes=isinstance(target, PostgresSide) and source.hashes_as(target),
+    )
 
 
 def _groups(

@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from changelog.compare.forms import Native, TypeFamily
 from changelog.compare.plan import ComparedColumn, ComparePlan
-from changelog.compare.postgres_texts import expression, row, text_of
+from changelog.compare.postgres_texts import expression, row, sent, text_of
 from changelog.compare.side import SUM_BITS, Digest, Key, Moment, SideRow
 from changelog.compare.texts import RAW, row_text
 from changelog.contract.base.errors import ConfigurationError, SinkError, SourceError
@@ -177,6 +177,13 @@ AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()
 AND l.mode NOT IN ('AccessShareLock', 'RowShareLock') ORDER BY a.xact_start LIMIT 1
 """
 _GENERATED_VERSION = 120_000
+_HASH_VERSION = 140_000
+_HASHED = """
+SELECT hash_record_extended(ROW(record_send(ROW(
+  7::bigint, 1.5::numeric, 0.1::float4, -0.1::float8, 'é'::text, '\\x0102'::bytea, true,
+  date '2024-02-29', time '01:02:03.000004', timestamp '2024-02-29 01:02:03', 'NaN'::numeric,
+  'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid, '{"a": [1.0, null, "b"]}'::jsonb))), 1)
+"""
 _COMPUTED = """
 SELECT attname::text, CASE WHEN attidentity = 'a' THEN 'identity' ELSE 'generated' END
 FROM pg_attribute
@@ -350,7 +357,7 @@ class PostgresSide:
 
         self._key = [canonical(column) for column in plan.key]
         members = [canonical(column) for column in plan.columns]
-        self._digest = self._sixty_four_bits(row(members))
+        self._digest = self._hash(plan) if plan.hashes else self._sixty_four_bits(row(members))
         self._texts = [
             text_of(value, self._name(column))
             for value, column in zip(members, plan.columns, strict=True)
@@ -371,6 +378,33 @@ class PostgresSide:
 
     def _sixty_four_bits(self, text: sql.Composable) -> sql.Composable:
         return sql.SQL("('x' || {})::bit(64)::bigint").format(self._md5(text))
+
+    def _hash(self, plan: ComparePlan) -> sql.Composable:
+        """Return the SQL of 64 bits of PostgreSQL's hash of the bytes that it sends of a row.
+
+        The hash of a record adds up those of its columns, and that of a column may have but 32 bits
+        or take different values for one, so the hash is of one column that has all bytes.
+        """
+        version = self._connection.server_version
+        members = [
+            sent(column.form, *self._natives(column), self._name(column), version)
+            for column in plan.columns
+        ]
+        return sql.SQL("hash_record_extended(ROW(record_send(ROW({}))), 1)").format(
+            sql.SQL(", ").join(members)
+        )
+
+    def _natives(self, column: ComparedColumn) -> tuple[Native, Native]:
+        """Return the types of a column on this side and on the other one."""
+        pair = (column.native, column.target_native)
+        return pair if self._is_source else (pair[1], pair[0])
+
+    def hashes_as(self, other: PostgresSide) -> bool:
+        """Return whether both servers hash the same values to the same number."""
+        sides = (self, other)
+        if any(side._connection.server_version < _HASH_VERSION for side in sides):
+            return False
+        return self._run(_HASHED) == other._run(_HASHED)
 
     def _bucket_of(self, plan: ComparePlan) -> sql.Composable:
         count = sql.Literal(plan.buckets.count)

@@ -16,6 +16,21 @@ from changelog.compare.texts import RAW
 _TRIM_SCALE_VERSION = 130_000
 _FLOATS = {TypeFamily.REAL: "float4", TypeFamily.DOUBLE: "float8"}
 _TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
+_SENT = {
+    TypeFamily.INTEGER: "({0})::bigint",
+    TypeFamily.NUMERIC: "trim_scale({0})",
+    TypeFamily.REAL: "({0})::float4",
+    TypeFamily.DOUBLE: "({0})::float8",
+    TypeFamily.TEXT: "({0})::text",
+    TypeFamily.PADDED: "rtrim(({0})::text, ' ')",
+    TypeFamily.BOOLEAN: "({0})::boolean",
+    TypeFamily.BYTES: "({0})::bytea",
+    TypeFamily.UUID: "({0})::uuid",
+    TypeFamily.JSON: "({0})::jsonb",
+    TypeFamily.DATE: "({0})::date",
+    TypeFamily.TIME: "({0})::time",
+    TypeFamily.TIMESTAMP: "({0})::timestamp",
+}
 _MARKED = {*_FLOATS, TypeFamily.BYTES}
 # `jsonb` refuses some documents that `json` holds: they stay texts, which are compared by value.
 _JSON = (
@@ -75,6 +90,32 @@ def _list(kind: TypeFamily, native: Native, column: sql.Composable, version: int
         "WHEN array_ndims({0}) > 1 THEN ({0})::text "
         "ELSE array_to_json(ARRAY(SELECT {1} FROM (SELECT unnest({0}) AS item) AS u))::text END"
     ).format(column, text_of(element, item))
+
+
+def sent(
+    form: CompareForm, native: Native, other: Native, column: sql.Composable, version: int
+) -> sql.Composable:
+    """Return the SQL of a value that PostgreSQL sends as the same bytes from two servers.
+
+    `native`, `other`: the column's types on this side and on the other one. What has the same type
+    on both is sent as it is, which is quicker than its text; its type is one of PostgreSQL's own,
+    since the bytes of a record have the types' numbers.
+    """
+    plain = _SENT.get(form.kind)
+    if (
+        plain is None
+        or form.is_list
+        or native.kind is not other.kind
+        or "json"
+        in {
+            native.name,
+            other.name,
+        }
+    ):
+        return text_of(expression(form, native, column, version), column)
+    if native.zoned or form.kind is not native.kind:
+        plain = _plain(form.kind, native, version)
+    return sql.SQL(plain).format(column)
 
 
 def text_of(value: sql.Composable, column: sql.Composable) -> sql.Composable:

@@ -25,7 +25,7 @@ from changelog.stack.download.ivy import pyspark_jars_dir
 from changelog.stack.download.jre import archives_of_spark, java_home, spark_archive
 
 _TRAINING = "changelog.stack.download.training"
-_TRAINING_S = 600
+_TRAINING_S = 300
 _ROOM_BYTES = 600 << 20
 _DRAFT = ".draft-"
 _NONE = "no archive of Spark's classes, sessions open as before"
@@ -51,12 +51,19 @@ def keep_classes(jars: Sequence[Path], say: Callable[[str], None]) -> None:
         digest = _digest([*spark.glob("*.jar"), *jars])
         if _is_of(archive, digest):
             return
+        if _failed(archive).is_file() and _failed(archive).read_text("utf-8") == digest:
+            say(f"{_NONE}: it took too long before; without {_failed(archive)} it is tried again")
+            return
         make_directory(archive.parent)
         with FileLock(archive.with_suffix(".lock")):
             if not _is_of(archive, digest):
                 say("making an archive of Spark's classes, so that sessions open sooner")
                 _remove_useless(home, spark)
-                _make(home, archive, digest, jars)
+                try:
+                    _make(home, archive, digest, jars)
+                except subprocess.TimeoutExpired:
+                    _failed(archive).write_text(digest, "utf-8")
+                    raise
     except subprocess.TimeoutExpired:
         say(f"{_NONE}: {_TRAINING_S} s were too short")
     except (OSError, StackError) as error:
@@ -72,6 +79,10 @@ def _is_of(archive: Path, digest: str) -> bool:
 
 def _mark(archive: Path) -> Path:
     return archive.with_suffix(".sha256")
+
+
+def _failed(archive: Path) -> Path:
+    return archive.with_suffix(".failed")
 
 
 def _digest(jars: Sequence[Path]) -> str:
