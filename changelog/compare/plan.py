@@ -61,9 +61,7 @@ class ComparePlan:
     buckets: KeyBuckets
     not_compared: Mapping[str, str] = field(default_factory=dict)  # the reason by column
     notes: tuple[str, ...] = ()
-    hashes: bool = (
-        False  # whether digests are by PostgreSQL's hash of what it sends, not by MD5 of texts
-    )
+    hashes: bool = False  # whether digests are of the bytes that PostgreSQL sends, not of texts
 
     @property
     def columns(self) -> tuple[ComparedColumn, ...]:

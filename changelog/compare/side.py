@@ -23,7 +23,7 @@ class Digest(NamedTuple):
     """
 
     rows: int
-    total: int  # the sum of 64 bits of the MD5 of each row, modulo 2^64
+    total: int  # the sum of 64 bits of the hash of each row, modulo 2^64
 
 
 @dataclass(frozen=True, slots=True)
