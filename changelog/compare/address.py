@@ -12,6 +12,7 @@ KINDS = {
     "parquet": "'parquet:/data/orders/*.parquet'",
     "duckdb": "duckdb:shop.duckdb/orders",
     "delta": "delta:/data/orders",
+    "iceberg": "iceberg:CATALOG/shop.orders",
     "search": "search:http://host:9200/orders",
     "topic": "topic:shop.public.orders",
     "cache": "'cache:redis://host:6379/0/orders:*'",

@@ -234,6 +234,10 @@ def open_target(  # noqa: PLR0911 - one for each kind
             from changelog.compare.delta_side import DeltaSide  # noqa: PLC0415 - seldom needed
 
             return DeltaSide(place)
+        case "iceberg":
+            from changelog.compare.iceberg_side import IcebergSide  # noqa: PLC0415 - an extra
+
+            return IcebergSide(place)
         case "search":
             from changelog.compare.search_side import SearchSide  # noqa: PLC0415 - seldom needed
 

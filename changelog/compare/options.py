@@ -29,8 +29,9 @@ class CopyOptions:
         typer.Option(
             "--target",
             help="Compare this copy with PostgreSQL, not the log: postgres:DSN/TABLE, "
-            "parquet:PATTERN, duckdb:FILE/TABLE, delta:PATH, search:URL/INDEX, topic:NAME, "
-            "cache:URL/PATTERN. Then --source may be a DSN, or DSN/TABLE.",
+            "parquet:PATTERN, duckdb:FILE/TABLE, delta:PATH, iceberg:CATALOG/TABLE, "
+            "search:URL/INDEX, topic:NAME, cache:URL/PATTERN. Then --source may be a DSN, or "
+            "DSN/TABLE.",
         ),
     ] = ""
     query: Annotated[

@@ -36,6 +36,7 @@ _INSTEAD = {
     "parquet": "write the files anew by the program that makes them",
     "duckdb": "run the program that fills the file again",
     "delta": "rebuild the table by the program that fills it, such as `rebuild-view VIEW`",
+    "iceberg": "load the table again by the program that fills it",
     "topic": "`changelog resnapshot TABLE` makes a fresh copy of a table of our own log; other "
     "records have to be written by the program that has their schemas",
     "search": "index the documents again by the program that fills it: only that knows their form",

@@ -13,8 +13,11 @@ from uuid import UUID
 
 import duckdb
 import psycopg2
+import pyarrow as pa
 from deltalake import write_deltalake
 from psycopg2.extensions import parse_dsn
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 
 COLUMNS = {
     "id": ("bigint PRIMARY KEY", "BIGINT"),
@@ -199,10 +202,38 @@ class DeltaCopy(DuckdbCopy):
         write_deltalake(f"{self.folder}/copy", table, mode="overwrite", partition_by=["part"])
 
 
+def iceberg_catalogue(folder: Path) -> SqlCatalog:
+    """Open a catalogue of Iceberg, a file in a folder."""
+    catalogue = SqlCatalog("here", uri=f"sqlite:///{folder}/catalogue.db", warehouse=str(folder))
+    catalogue.create_namespace_if_not_exists("shop")
+    return catalogue
+
+
+class IcebergCopy(DuckdbCopy):
+    """A table of Iceberg, by the folder in which its catalogue keeps it."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        super().__init__(dsn, folder)
+        self.target = f"iceberg:{folder}/shop/copy"
+
+    def fill(self, rows: list[Values]) -> None:
+        with closing(duckdb.connect()) as database:
+            self.into(database, rows)
+            table = database.sql("SELECT * FROM copy").to_arrow_table()
+        zoned = pa.field("tz", pa.timestamp("us", "UTC"))
+        table = table.cast(table.schema.set(table.schema.get_field_index("tz"), zoned))
+        with iceberg_catalogue(self.folder) as catalogue:
+            try:
+                catalogue.load_table("shop.copy").overwrite(table)
+            except NoSuchTableError:
+                catalogue.create_table("shop.copy", table.schema).append(table)
+
+
 Copy = PostgresCopy | DuckdbCopy
 KINDS: dict[str, Callable[[str, Path], Copy]] = {
     "postgres": PostgresCopy,
     "parquet": ParquetCopy,
     "duckdb": DuckdbCopy,
     "delta": DeltaCopy,
+    "iceberg": IcebergCopy,
 }
