@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.table import StaticTable
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType
 
@@ -386,7 +385,6 @@ class StaticAt:
 
     def __init__(self, path):
         self.path = path
-        assert StaticTable.from_metadata(path)
 
     def location(self):
         return self.path
