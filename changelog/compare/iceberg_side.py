@@ -48,13 +48,14 @@ class IcebergSide(DuckdbSide):
     def __init__(self, text: str) -> None:
         """Check that the table can be read.
 
-        Raises ConfigurationError: there is no such table or catalogue, it has deletes of a kind
-        that is not read, or the extra [iceberg] is not installed; SinkError: it cannot be read.
+        Raises ConfigurationError: there is no table or catalogue of the name, it has deletes
+        or files that are not read, or the extra [iceberg] is not installed; SinkError: it cannot be
+        read.
         """
         check_extra("iceberg", "a copy of the kind iceberg:")
         self._address = _parsed(text)
         self._catalogue: Catalog | None = None
-        self._tables: list[str] = []
+        self._table = ""
         self._snapshots: list[str] = []
         self._metadata = ""
         self._broken: Exception | None = None
@@ -69,7 +70,7 @@ class IcebergSide(DuckdbSide):
     def identity(self) -> Mapping[str, str]:
         """Return the table's own id, the snapshot that was read last, and its metadata."""
         return {
-            "table_uuid": self._tables[-1],
+            "table_uuid": self._table,
             "snapshot": self._snapshots[-1],
             "metadata": redacted(self._metadata),
         }
@@ -128,7 +129,7 @@ class IcebergSide(DuckdbSide):
             except FileNotFoundError as error:
                 raise NoSuchTableError from error
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            if self._tables:
+            if self._table:
                 raise SinkError(
                     f"{self.place} is gone: it was dropped or moved while it was compared"
                 ) from error
@@ -142,12 +143,12 @@ class IcebergSide(DuckdbSide):
         Raises SinkError: another table has taken the name.
         """
         metadata = table.metadata
-        if self._tables and self._tables[-1] != str(metadata.table_uuid):
+        if self._table and self._table != str(metadata.table_uuid):
             raise SinkError(
                 f"{self.place} is another table now: it was replaced while it was compared",
                 hint="compare again",
             )
-        self._tables = [str(metadata.table_uuid)]
+        self._table = str(metadata.table_uuid)
         number = metadata.current_snapshot_id
         snapshot = "none: the table is empty" if number is None else str(number)
         if snapshot not in self._snapshots[-1:]:
@@ -179,7 +180,7 @@ class IcebergSide(DuckdbSide):
     def _batches(
         self, table: Table, tasks: Sequence[FileScanTask], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one file after the other, without those that are deleted.
+        """Return the rows of one file after the other, leaving out what is deleted.
 
         A delete file counts for the files that were there before it alone: each has its own.
         """
@@ -222,9 +223,9 @@ class IcebergSide(DuckdbSide):
 def _read_file(
     table: Table, task: FileScanTask, gone: list[pa.ChunkedArray]
 ) -> Iterator[pa.RecordBatch]:
-    """Return the rows of one file in the table's schema, without those at some places.
+    """Return the rows of one file in the table's schema, leaving out some places.
 
-    It is what pyiceberg does, but for the rows in memory: there they are those of the whole file.
+    It is what pyiceberg does, which holds the rows of the whole file in memory.
 
     Raises SinkError: the file has not the rows that it was written with.
     """
