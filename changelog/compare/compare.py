@@ -182,7 +182,6 @@ def _watched(
     Raises SourceError: a row is there, and is not found by its key.
     """
     outcome = watch.run(_differing_keys(source, target, buckets))
-    there: list[Key] = []
     for _ in range(_CHECKS):
         there = _read_although_absent(source, target, buckets, outcome)
         if not there:
@@ -195,6 +194,9 @@ def _watched(
             outcome.looks + again.looks,
             again.absent,
         )
+    there = _read_although_absent(source, target, buckets, outcome)
+    if not there:
+        return outcome
     raise SourceError(
         f"{source.place} or {target.place} has rows that are not found by their key, such as "
         + key_text(key_shown(plan, there[0])),

@@ -37,7 +37,7 @@ class Lag:
 class _Watched:
     """The state of one key on both sides."""
 
-    since: float  # when the two sides reached this state
+    since: float  # when the look ended that was the first to see this state
     source: State
     versions: tuple[str, ...]
     target: State
@@ -143,10 +143,11 @@ class KeyWatch:
     def _look(self, watched: dict[Key, _Watched | None]) -> list[Key]:
         """Look once: remove the decided keys from `watched` and return the mismatches."""
         keys = [*watched]
+        began = self._clock()
         # The target first: every value that it has by then, the source has had before.
         target = states_of(self._plan, self._target(keys))
-        now = self._clock()
         source = states_of(self._plan, self._source(keys))
+        now = self._clock()  # a look may be slow: the source may have this state only since now
         refuted = []
         for key in keys:
             source_state, versions = source.get(key, _NO_STATE)
@@ -167,7 +168,7 @@ class KeyWatch:
                 target_state == past for _, past in state.source_states
             ):
                 del watched[key]
-            elif now - state.since >= self._lag.bound_s:
+            elif began - state.since >= self._lag.bound_s:
                 del watched[key]
                 refuted.append(key)
             else:
