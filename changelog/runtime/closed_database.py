@@ -14,7 +14,6 @@ import duckdb
 
 SHUT: Mapping[str, str] = MappingProxyType(
     {
-        "enable_progress_bar": "false",  # it would go to stdout, where results go
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "python_enable_replacements": "false",
@@ -40,6 +39,12 @@ def closed_database(
 
 
 def shut(database: duckdb.DuckDBPyConnection) -> None:
-    """Shut a database that is open; afterwards it takes no other place for what does not fit."""
+    """Shut a database that is open, and keep it silent.
+
+    Afterwards it takes no other place for what does not fit.
+    """
+    if database.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]:
+        # It goes to stdout, where results go. In Jupyter DuckDB may refuse any such setting.
+        database.execute("SET enable_progress_bar = false")
     for name, value in SHUT.items():
         database.execute(f"SET {name} = {value}")
