@@ -53,3 +53,14 @@ def test_twin_a_follower_whose_readers_have_a_delta_in_two_steps_is_found(downlo
     code, figures = soak(*FOLLOWED)
     assert code == 0
     assert figures["states_glanced_at"] > 10
+
+
+@pytest.mark.timeout(2 * DEADLINE_S)
+def test_twin_a_row_and_a_document_that_somebody_alters_are_found_by_verify(downloads):
+    """The storms above alter none, and `changelog verify` says nothing."""
+    code, figures = soak(*FOLLOWED, "--verify", "--planted")
+    assert code == 1
+    assert figures["never_happened"] == [], "both are found, by their keys"
+    assert {alarm.partition(":")[0] for alarm in figures["verified"]["alarms"]} == {
+        "small table", "index",
+    }  # fmt: skip

@@ -31,6 +31,7 @@ from tests.soak.project import TABLE_VIEWS, write_projects
 from tests.soak.rebuilds import Rebuilds
 from tests.soak.served import TOTALS, Judge
 from tests.soak.source import LANES, make
+from tests.soak.verified import Verified
 from tests.soak.writers import Changes, Writer, transactions
 from tests.support.connect_server import ConnectServer
 from tests.support.services import KAFKA_PROPERTIES
@@ -64,6 +65,14 @@ def options():
     parser.add_argument(
         "--follower-defect",
         help="one of tests.support.crashing_rebuild, in followers: the storm must fail",
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="compare followed copies by `changelog verify` beside"
+    )
+    parser.add_argument(
+        "--planted",
+        action="store_true",
+        help="with --verify: alter a row and a document: the storm must fail",
     )
     parser.add_argument("--dir", type=Path, help="for data and logs; made, and kept")
     return parser.parse_args()
@@ -101,6 +110,7 @@ class Storm:
         self.judge = Judge("", "", ())
         self._followers: Followers | None = None
         self._glances: Glances | None = None
+        self._verified: Verified | None = None
 
     def run(self):
         stack = Stack(
@@ -139,18 +149,27 @@ class Storm:
         outages = Outages(stack, seed, storm, journal)
         parts: list[Part] = [captures, rebuilds, *([] if self._asked.calm else [outages])]
         if self._asked.follow:
-            parts += self._make_followers(project, storm, endpoints)
-        seconds = self._run(parts, writers, frontiers, storm, last)
-        for each in [*parts, *writers, frontiers]:
-            if each.failure is not None or each.is_alive():
-                journal.violation(f"{each.name} failed: {each.failure!r}")
-        if len(frontiers.epochs) != 1:  # a first start that was killed may have made it the second
-            journal.violation(f"frontiers of the epochs {sorted(frontiers.epochs)}")
-        return self._ended(project, endpoints, writers, frontiers, seconds)
+            parts += self._make_followers(project, storm, endpoints, frontiers)
+        try:
+            seconds = self._run(parts, writers, frontiers, storm, last)
+            for each in [*parts, *writers, frontiers]:
+                if each.failure is not None or each.is_alive():
+                    journal.violation(f"{each.name} failed: {each.failure!r}")
+            if len(frontiers.epochs) != 1:  # a first start that was killed may have made the second
+                journal.violation(f"frontiers of the epochs {sorted(frontiers.epochs)}")
+            return self._ended(project, endpoints, writers, frontiers, seconds)
+        finally:
+            if self._verified is not None:
+                self._verified.close()
 
-    def _make_followers(self, project, storm, endpoints) -> list[Part]:
+    def _make_followers(self, project, storm, endpoints, frontiers) -> list[Part]:
+        folder = project.with_name(f"{project.name}-followed")
+        if self._asked.verify:
+            self._verified = Verified(
+                endpoints, PREFIX, folder, self._journal, frontiers, planted=self._asked.planted
+            )
         self._followers = Followers(
-            project.with_name(f"{project.name}-followed"),
+            folder,
             self._seed,
             storm,
             self._journal,
@@ -179,6 +198,8 @@ class Storm:
             for each in parts:
                 if each.ident is None:
                     each.start()
+            if self._verified is not None:
+                self._verified.start()
             self._wait(began, writers, frontiers, parts)
         finally:
             storm.set()
@@ -226,12 +247,17 @@ class Storm:
             if asked.minutes >= LONG_MINUTES and not self._journal.followers[KEPT]:
                 found.append(f"a follower {KEPT}")
             found += [] if self._glances.states > LEAST else ["glances at several states"]
+        if self._verified is not None:
+            found += self._verified.missing()
         return found
 
     def _follow_to_the_end(self, project, followers):
         capture = Child(project / "logs" / "capture-followed.txt", *command(f"{project}-least"))
         try:
-            followers.end()
+            verified = self._verified
+            followers.end(beside=verified.end if verified is not None else lambda: None)
+            if verified is not None and verified.failure is not None:
+                self._journal.violation(f"{verified.name} failed: {verified.failure!r}")
         finally:
             capture.kill()
         self.judge.wrong.extend(followers.judge.wrong)
@@ -284,6 +310,7 @@ class Storm:
             "glances": self._glances.made if self._glances else 0,
             "states_glanced_at": self._glances.states if self._glances else 0,
             "mixed_states": self._glances.mixed if self._glances else 0,
+            "verified": self._verified.figures() if self._verified else {},
             "final": final,
             "mismatches": len(self.judge.wrong),
         }

@@ -41,6 +41,10 @@ class Ending:
         self._run("last rebuild", *rebuild, "--all", "--verify", "full")
         self.judge.look(extra=later)
         rows = self._compare(tables)
+        for table in TABLE_VIEWS:
+            target = ["--target", f"delta:{self.project}/warehouse/{table}", "--settle", "0"]
+            words = ["verify", table, "--source", self.endpoints.postgres, *target]
+            self._run(f"verify of {table} in Delta", "-m", "changelog", *words)
         beside = self._begin("capture beside verify", *capture)
         try:
             words = ["--timeout", "120", "--project", f"{self.project}-least"]

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.soak.mart import MartJudge
 from tests.soak.part import Part
 from tests.soak.planned import LONG_MINUTES, missing_faults, never
 from tests.soak.served import compared, differing, plain
+from tests.soak.verified import SETTLE_S, Lags, Verified
 
 ROW = {"id": 7, "amount": Decimal("1.50"), "doc": "long", "flag": True, "note": None}
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -177,3 +179,59 @@ def test_an_index_may_be_ahead_of_its_lsn_a_table_and_a_cache_never(view, shows,
     for _ in shows:
         judge.look(view)
     assert len(judge.wrong) == wrong
+
+
+def test_a_lag_is_the_time_since_the_source_was_where_the_line_is() -> None:
+    lags = Lags()
+    lags.note(100.0, 10, {"log": 10})
+    lags.note(101.0, 20, {"log": 10})
+    lags.note(102.0, None, {"log": 15})
+    lags.note(103.0, 30, {"log": 15})
+    assert lags.about("log", 103.0) == 2.0
+    lags.note(150.0, 30, {"log": 30})
+    assert lags.about("log", 150.0) == 0.0
+    assert lags.longest == {"log": 2.0}
+    assert lags.about("follower", 150.0) == 0.0
+
+
+@pytest.fixture
+def verified(tmp_path) -> Verified:
+    endpoints = SimpleNamespace(postgres="host=here dbname=shop", search="http://here:9200")
+    return Verified(endpoints, "soak", tmp_path, Journal(), None)
+
+
+def told(verified_: bool | None, at: float) -> dict:
+    ended = {"at": datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")}
+    return {"verified": verified_, "ended": ended, "differences": [{"key": {"id": "7"}}]}
+
+
+@pytest.mark.parametrize(
+    ("report", "verdict", "count"),
+    [
+        (told(True, 200.0), "equal", 0),
+        (told(None, 200.0), "undecided", 0),
+        (told(False, 200.0), "false alarm", 1),
+        (told(False, 300.0), "late", 0),
+        ({"error": "the source does not answer", "exit_code": 1}, "unreachable", 0),
+        ({"error": "keys kept changing", "exit_code": 4}, "undecided", 0),
+        ({"error": "the source has no column", "exit_code": 2}, "refused", 1),
+    ],
+)
+def test_a_difference_is_a_false_alarm_unless_the_copy_was_late(
+    verified, report, verdict: str, count: int
+) -> None:
+    copy = next(each for each in verified._copies if each.name == "table")
+    verified.lags.note(300.0 - SETTLE_S, 10, {"follower": 10})
+    verified.lags.note(301.0 - SETTLE_S, 20, {"follower": 20})
+    verified.lags.note(302.0 - SETTLE_S, 30, {"follower": 20})
+    verified.lags.note(302.0, 40, {"follower": 20, "log": 40})
+    assert verified.judge(copy, report) == verdict
+    assert len(verified._journal.violations) == count
+
+
+def test_a_copy_that_was_never_found_equal_is_missing(verified) -> None:
+    names = [copy.name for copy in verified._copies]
+    assert verified.missing() == [f"{name} is equal" for name in names]
+    for copy in verified._copies:
+        verified._take(copy, told(True, 200.0))
+    assert verified.missing() == []
