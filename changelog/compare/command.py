@@ -80,7 +80,12 @@ def verify_copy(
         _repeat(options, project, request, compared, as_json=as_json)
         return
     with opened() as (source, target):
-        outcome = _compared(source, target, request, options, as_json=as_json)
+        if options.repair:
+            outcome = repair_copy(source, target, request, options, as_json=as_json)
+        else:
+            report = compare(source, target, request, tell=tell)
+            _print(report, as_json=as_json)
+            outcome = RepairOutcome(report, "", None)
         if certificate is not None:
             about = ComparedPair(source, target, address.kind, relation.query)
             certificate.write(about, outcome.report, outcome.counts)
@@ -88,23 +93,11 @@ def verify_copy(
     _judge(outcome.report, hint=outcome.hint)
 
 
-def _compared(
-    source: PostgresSide,
-    target: Side,
-    request: CompareRequest,
-    options: CopyOptions,
-    *,
-    as_json: bool,
-) -> RepairOutcome:
-    """Compare, or repair and compare, and print the report."""
-    if options.repair:
-        return repair_copy(source, target, request, options, as_json=as_json)
-    report = compare(source, target, request, tell=tell)
+def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
         print("\n".join(report.lines()))
-    return RepairOutcome(report, "", None)
 
 
 def _judge(report: Report, *, hint: str = "") -> None:

@@ -182,11 +182,17 @@ def _watched(
     Raises SourceError: a row is there, and is not found by its key.
     """
     outcome = watch.run(_differing_keys(source, target, buckets))
-    for _ in range(_CHECKS):
-        there = _read_although_absent(source, target, buckets, outcome)
-        if not there:
-            return outcome
-        again = watch.run(there)  # some of them have come since
+    checks = 0
+    while there := _read_although_absent(source, target, buckets, outcome):
+        if checks == _CHECKS:
+            raise SourceError(
+                f"{source.place} or {target.place} has rows that are not found by their key, such "
+                f"as {key_text(key_shown(plan, min(there, key=_order)))}",
+                hint="report it with the types of the key's columns; until then compare by --query "
+                "with the key cast to text",
+            )
+        checks += 1
+        again = watch.run(sorted(there, key=_order))  # some of them have come since
         outcome = WatchOutcome(
             (*(key for key in outcome.mismatches if key not in there), *again.mismatches),
             (*outcome.open, *again.open),
@@ -194,29 +200,20 @@ def _watched(
             outcome.looks + again.looks,
             again.absent,
         )
-    there = _read_although_absent(source, target, buckets, outcome)
-    if not there:
-        return outcome
-    raise SourceError(
-        f"{source.place} or {target.place} has rows that are not found by their key, such as "
-        + key_text(key_shown(plan, there[0])),
-        hint="report it with the types of the key's columns; until then compare by --query with "
-        "the key cast to text",
-    )
+    return outcome
 
 
 def _read_although_absent(
     source: Side, target: Side, buckets: Sequence[int], outcome: WatchOutcome
-) -> list[Key]:
-    """Return the keys that a side has a row of in these buckets, and none when asked by key."""
-    keys = {
+) -> set[Key]:
+    """Return the keys of which a side has a row in these buckets, but none when asked by key."""
+    return {
         key
         for side, absent in zip((source, target), outcome.absent, strict=True)
         if absent
         for key, _ in side.rows(buckets)
         if key in absent
     }
-    return sorted(keys, key=_order)
 
 
 def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[Key]:

@@ -168,8 +168,10 @@ SELECT 1 FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'
 AND relation IN (SELECT oid FROM up UNION SELECT oid FROM down)
 """
 _HOLDER = """
-SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type), a.usename, a.state,
-       extract(epoch FROM clock_timestamp() - a.xact_start)::int8
+SELECT a.pid,
+       concat_ws(', ', coalesce(nullif(a.application_name, ''), a.backend_type),
+                 'user ' || a.usename, a.state),
+       coalesce(' for ' || extract(epoch FROM clock_timestamp() - a.xact_start)::int8 || ' s', '')
 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.granted AND l.locktype = 'relation' AND l.relation IN (
   SELECT {oid}::oid UNION SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}::oid)
@@ -645,10 +647,10 @@ class PostgresSide:
 
     def _holder(self) -> str:
         rows = self._run(sql.SQL(_HOLDER).format(oid=sql.Literal(self._oid)))
-        for pid, program, user, state, seconds in rows:
+        for pid, about, duration in rows:
             return (
-                f"process {pid} ({program}, user {user}, {state}) has been in a transaction that "
-                f"writes it for {seconds} s: wait for it, or end it"
+                f"process {pid} ({about}) has been in a transaction that writes it{duration}: wait "
+                "for it, or end it"
             )
         return ""
 

@@ -102,18 +102,10 @@ def sent(
     since the bytes of a record have the types' numbers.
     """
     plain = _SENT.get(form.kind)
-    if (
-        plain is None
-        or form.is_list
-        or native.kind is not other.kind
-        or "json"
-        in {
-            native.name,
-            other.name,
-        }
-    ):
+    is_json = "json" in {native.name, other.name}  # some of it is no `jsonb`
+    if plain is None or form.is_list or native.kind is not other.kind or is_json:
         return text_of(expression(form, native, column, version), column)
-    if native.zoned or form.kind is not native.kind:
+    if native.zoned:
         plain = _plain(form.kind, native, version)
     return sql.SQL(plain).format(column)
 

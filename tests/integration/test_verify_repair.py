@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from random import Random
@@ -35,6 +35,7 @@ CREATE TABLE copy (LIKE orders INCLUDING ALL, own text DEFAULT 'own');
 INSERT INTO copy SELECT * FROM orders;
 UPDATE copy SET own = 'kept';
 """
+OURS = "application_name = 'changelog verify --repair'"
 SPOIL = """
 UPDATE copy SET t = 'wrong' WHERE id IN (1, 2, 3);
 DELETE FROM copy WHERE id IN (11, 12);
@@ -195,6 +196,19 @@ def test_a_writers_change_that_comes_while_rows_are_written_is_applied_behind_it
     assert rows(execute) == rows(execute, "orders")
 
 
+@contextmanager
+def in_a_batch(dsn, execute, target):
+    """Run a repair until a trigger of the copy waits for a lock; yield it, and who has the lock."""
+    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {OURS} AND wait_event_type = 'Lock'"
+    words = [sys.executable, "-m", "changelog", "verify", "orders", "--source", dsn, "--json"]
+    words += ["--target", target, "--settle", "0", "--repair", "--yes"]
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(1)")
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            wait_until(lambda: execute(waits)[0][0], 60.0, "it is in the middle of a batch")
+            yield process, connection
+
+
 def test_a_command_that_is_killed_leaves_no_half_batch_and_is_run_again(
     dsn, execute, target, verify
 ):
@@ -205,17 +219,10 @@ def test_a_command_that_is_killed_leaves_no_half_batch_and_is_run_again(
         "CREATE TRIGGER wait BEFORE UPDATE ON copy FOR EACH ROW WHEN (new.id = 250)"
         " EXECUTE FUNCTION wait()"
     )
-    ours = "application_name = 'changelog verify --repair'"
-    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {ours} AND wait_event_type = 'Lock'"
-    words = [sys.executable, "-m", "changelog", "verify", "orders", "--source", dsn]
-    words += ["--target", target, "--settle", "0", "--repair", "--yes"]
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(1)")
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
-            wait_until(lambda: execute(waits)[0][0], 60.0, "it is in the middle of a batch")
-            process.kill()
+    with in_a_batch(dsn, execute, target) as (process, _):
+        process.kill()
     wait_until(
-        lambda: not execute(f"SELECT 1 FROM pg_stat_activity WHERE {ours}"), 30.0, "it has gone"
+        lambda: not execute(f"SELECT 1 FROM pg_stat_activity WHERE {OURS}"), 30.0, "it has gone"
     )
     (wrong,) = execute("SELECT count(*) FROM copy WHERE t = 'wrong'")[0]
     assert wrong == 253 - 98, (
@@ -494,19 +501,12 @@ def test_a_repair_that_breaks_off_says_what_is_written(dsn, execute, target, as_
 def test_sigterm_ends_a_repair_after_its_batch_and_says_what_is_written(dsn, execute, target):
     execute("UPDATE copy SET t = 'wrong' WHERE id BETWEEN 101 AND 350")
     before_update(
-        execute, "IF NEW.id = 150 THEN PERFORM pg_advisory_xact_lock(2); END IF; RETURN NEW;"
+        execute, "IF NEW.id = 150 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN NEW;"
     )
-    ours = "application_name = 'changelog verify --repair'"
-    waits = f"SELECT count(*) FROM pg_stat_activity WHERE {ours} AND wait_event_type = 'Lock'"
-    words = [sys.executable, "-m", "changelog", "verify", "orders", "--source", dsn, "--json"]
-    words += ["--target", target, "--settle", "0", "--repair", "--yes"]
-    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(2)")
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-            wait_until(lambda: execute(waits)[0][0], 60.0, "it is in the middle of a batch")
-            process.terminate()
-            connection.rollback()
-            output, _ = process.communicate(timeout=60)
+    with in_a_batch(dsn, execute, target) as (process, connection):
+        process.terminate()
+        connection.rollback()
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert json.loads(output.splitlines()[0])["done"] == {"update": 98, "insert": 2}
     assert execute("SELECT count(*) FROM copy WHERE t = 'wrong'") == [(253 - 98,)]

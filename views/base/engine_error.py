@@ -204,9 +204,6 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
     expressions that compute with dates and moments, as far as they are known.
     """
     try:
-        # Before the causes: Java may end for want of memory, and its errors' texts are asked of it.
-        if _NO_MEMORY.search(str(error)):
-            return EngineError("Spark ran out of memory", _MEMORY)
         return _of_engine(error, sql, moments)
     except (Py4JError, ConnectionError) as gone:
         log.debug("no text of %s: %s", type(error).__name__, gone)
@@ -214,9 +211,10 @@ def engine_error(error: BaseException, sql: str | None, moments: Sequence[str] =
 
 
 def _of_engine(error: BaseException, sql: str | None, moments: Sequence[str]) -> EngineError:
-    chain = list(_chain(error))
-    if any(_NO_MEMORY.search(str(cause)) for cause in chain):
+    # One after the other: texts are asked of Java, which may be ending for want of memory.
+    if any(_NO_MEMORY.search(str(cause)) for cause in _chain(error)):
         return EngineError("Spark ran out of memory", _MEMORY)
+    chain = list(_chain(error))
     candidates = [finding for cause in chain for finding in _told(cause)]
     worded = [candidate for candidate in candidates if _words_of(candidate.condition) is not None]
     finding = (worded or candidates or [_Found("", _plain(str(error)))])[-1]

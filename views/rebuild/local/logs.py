@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
@@ -33,9 +33,6 @@ from views.rebuild.local.newest import Newest
 from views.rebuild.local.table import LocalTable
 from views.rebuild.plan.dialect import UnknownValueError
 from views.rebuild.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 PART_BYTES = 16 << 20
 _ROW_BYTES = 64  # of a row, besides its key and value

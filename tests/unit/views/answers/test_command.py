@@ -1,4 +1,4 @@
-"""What a sink serves is compared, whatever generation comes to serve meanwhile."""
+"""A view is compared again if another generation was published during the comparison."""
 
 from __future__ import annotations
 
