@@ -169,6 +169,30 @@ def test_a_table_that_is_dropped_in_between_does_not_stop_the_others(capture):
     assert set(capture.log("other").rows) == {(1,)}
 
 
+ADDED_MEANWHILE = (
+    "INSERT INTO notes VALUES (555555, 'of before'); UPDATE notes SET text = 'new' WHERE id = 7;"
+    "COMMIT; ALTER TABLE notes ADD more integer DEFAULT 7;"
+    "COMMIT; INSERT INTO notes VALUES (777777, 'of after', 8)"
+)
+
+
+@pytest.mark.parametrize(
+    "point", first(1, ["segment written", "progress written:2", "table whole"])
+)
+def test_a_column_that_the_stream_has_yet_to_bring_is_right_after_a_kill(capture, point):
+    capture.crash(point, small=True, at=f"copy opened:{ADDED_MEANWHILE}")
+    capture.finish(small=True)
+    capture.check()
+    assert capture.log().rows[7,]["more"] == 7
+
+
+@pytest.mark.matrix
+def test_twin_a_copy_that_is_ahead_of_the_stream_has_columns_that_are_back(capture):
+    at = f"copy opened:{ADDED_MEANWHILE}"
+    with pytest.raises(AssertionError, match="were dropped and are back"):
+        capture.finish(small=True, at=at, defect="believe_the_catalogue")
+
+
 @pytest.mark.matrix
 def test_twin_progress_that_is_written_before_the_rows_loses_them(capture):
     capture.crash("progress written:1", defect="progress_before_copy")

@@ -217,6 +217,17 @@ def forget_hidden():
     fence.Recent.look = look
 
 
+def believe_the_catalogue():
+    """Begin copies with columns that the stream has yet to bring."""
+    original = backfill.Backfill._settled
+
+    def settled(self):
+        original(self)
+        return [task for task in self.tasks.active if task.since is None]
+
+    backfill.Backfill._settled = settled
+
+
 def forget_filenode():
     """Copy on although the table was rewritten."""
     backfill.Backfill._unmoved = lambda _, tasks: tasks
@@ -484,6 +495,7 @@ DEFECTS = {
         forget_newcomers,
         forget_touched,
         forget_hidden,
+        believe_the_catalogue,
         forget_filenode,
         forget_writers,
         progress_before_copy,

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from changelog.capture.copy.snapshot import Copied, CopyJob, Segment, WorkerServers
 from changelog.capture.copy.table_task import TableTask
@@ -55,7 +55,6 @@ from changelog.source.connect.system import current_snapshot
 from changelog.source.connect.versions import SENDS_MESSAGES
 from changelog.source.snapshot.snapshot import (
     SnapshotHolder,
-    TablePlan,
     TablesBusyError,
     looks_of,
     plan_tables,
@@ -93,6 +92,13 @@ class _Fence:
     xid: int | None = None  # the transaction that is the mark on older servers
 
 
+class _Look(NamedTuple):
+    """The columns of a table in the catalogue, and an end of the WAL at which it had them."""
+
+    columns: str
+    end: Lsn
+
+
 class Backfill:
     """The backfills of one attempt; a context manager, entered when the stream has begun."""
 
@@ -126,6 +132,7 @@ class Backfill:
         self._marks = secrets.token_hex(8)
         self._before: frozenset[int] = frozenset()
         self._not_before = Lsn(0)
+        self._looks: dict[str, _Look] = {}  # by topic, at tables that wait to begin
 
     def __enter__(self) -> Self:
         """Resume pending copies; leaving releases workers, snapshot and progress bar."""
@@ -264,33 +271,69 @@ class Backfill:
     def _open(self) -> None:
         """Start to note touched keys, and begin the tables that have not begun."""
         self._recent.open()
+        self._context.failpoint(Failpoint.COPY_OPENED)
         # Each key that the fence will leave out has been touched, so it has a record after this.
         since = Position(self._epoch, self._progress.reached, 0)
-        joining = [t for t in self.tasks.active if t.since is None and not t.is_spoken_of]
+        joining = self._settled()
         for task in joining:
-            try:
-                self.tasks.refresh(task, since)
-            except TABLE_ERRORS as error:
-                self.tasks.failed(task.relation.name, error, self._progress.reached)
-        joining = [
-            task for task in joining if task in self.tasks.by_topic.values() and not task.fault
-        ]
+            self._try(task, self.tasks.refresh)
+        joining = self._kept(joining)
         try:
             plans = plan_tables(self._environment.connection, [task.relation for task in joining])
         except TablesBusyError as error:
             self._give_up(str(error))
             return
+        looks = {task.topic: self._looks.pop(task.topic) for task in joining}
+        joining = [  # the others were altered or dropped since: they are looked at again
+            task
+            for task in joining
+            if (plan := plans.get(task.relation.oid)) and plan.columns == looks[task.topic].columns
+        ]
+        for task in joining:
+            self._try(task, partial(self.tasks.register, since=since))
+        joining = self._kept(joining)
         # All records sent from here on are after these ends; the copy makes older records dead.
         ends = self._environment.frontiers.ends([task.topic for task in joining])
         for task in joining:
-            # A table dropped at this moment has no files: an empty plan makes it start over.
-            plan = plans.get(task.relation.oid, TablePlan((), ""))
             rate = rate_of(self._environment.settings.capture)
-            task.begin(plan, since, ends[task.topic], rate)
+            task.begin(plans[task.relation.oid], since, ends[task.topic], rate)
             # Records of an earlier attempt are before these ends, so they are sent again.
             self._writer.written.forget(task.topic)
             if task.is_keyed:
                 self.tasks.mute(task)
+
+    def _try(self, task: TableTask, step: Callable[[TableTask], None]) -> None:
+        """Do a step of beginning a table; an error of the table's own is the table's."""
+        try:
+            step(task)
+        except TABLE_ERRORS as error:
+            self.tasks.failed(task.relation.name, error, self._progress.reached)
+
+    def _kept(self, joining: Iterable[TableTask]) -> list[TableTask]:
+        """Return the tables that are still to be copied."""
+        kept = self.tasks.by_topic.values()
+        return [task for task in joining if task in kept and not task.fault]
+
+    def _settled(self) -> list[TableTask]:
+        """Return the tables to begin whose columns the stream has brought.
+
+        The catalogue is ahead of the stream. Rows from before an ALTER TABLE may follow `since` if
+        a copy begins with the columns of after it; sent again after a crash they would replace
+        copied rows that have the new columns' values. So a table begins when the stream is where
+        the catalogue was at an earlier look that saw the same columns.
+        """
+        waiting = [t for t in self.tasks.active if t.since is None and not t.is_spoken_of]
+        unseen = [task for task in waiting if task.topic not in self._looks]
+        if unseen:
+            environment = self._environment
+            plans = looks_of(environment.connection, [task.relation for task in unseen])
+            end = environment.current_lsn()
+            for task in unseen:
+                plan = plans.get(task.relation.oid)
+                self._looks[task.topic] = _Look(plan.columns if plan else "", end)
+            emit(environment.writer, OWN_PREFIX, b"", transactional=True)  # the stream gets there
+        reached = self._progress.reached
+        return [task for task in waiting if self._looks[task.topic].end <= reached]
 
     def _take_fence(self) -> None:
         if all(task.is_whole or task.since is None for task in self.tasks.active):

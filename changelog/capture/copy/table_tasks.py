@@ -256,17 +256,21 @@ class TableTasks:
         self._progress.hold_until(self._environment.current_lsn())
         self.overwritten(topic, count, lsn)
 
-    def refresh(self, task: TableTask, since: Position) -> None:
+    def refresh(self, task: TableTask) -> None:
         """Read the table from the catalogue again: it may have other columns, or be gone."""
         name = task.relation.name
         self._environment.tables.forget(name)
+        # First, so that columns that come in between are seen as a change.
+        self._watch.begin(name)
         table = self._environment.catalogue.table(task.relation.oid)
         if table is None or table.name != name:
             self.leave(name, why_gone(table.name if table is not None else None))
             return
         check_capturable([table])
-        self._watch.begin(name)
         task.relation = self._environment.relations[name] = table.relation
+
+    def register(self, task: TableTask, since: Position) -> None:
+        """Register the schemas of a new table whose rows are written from a position on."""
         if task.is_new:
             self._environment.tables.begin_anew(task.relation, since)
 

@@ -23,7 +23,14 @@ from changelog.contract.forms.event import EventEncoder
 from changelog.contract.forms.event_record import read_value_schema
 from changelog.contract.log.form import PLAIN, Output
 from changelog.contract.rows.codec import SchemaIds, key_prefix
-from changelog.contract.rows.evolution import SchemaVersion, alive, marked, type_fits, version_at
+from changelog.contract.rows.evolution import (
+    END,
+    SchemaVersion,
+    alive,
+    marked,
+    type_fits,
+    version_at,
+)
 from changelog.contract.rows.missing import avro_default
 from changelog.contract.rows.relation import Field, Relation, TableName
 from changelog.contract.rows.schema import LoggedSchema, key_schema
@@ -136,6 +143,13 @@ class CapturedTables:
         version, ids = self._registered(relation, at)
         return self.shape(version).only_needed(), ids
 
+    def has_versions(self, relation: Relation) -> bool:
+        """Tell whether a schema of a table's rows is registered, so that it may have rows.
+
+        Raises UnavailableLogError: the registry does not answer.
+        """
+        return bool(self._registry.values(self.topic(relation)))
+
     def check(self, relation: Relation, *, fresh: bool) -> None:
         """Check that the schemas of a relation would be taken; registers nothing.
 
@@ -212,32 +226,55 @@ class CapturedTables:
         self._say_unmapped(self.shape(relation).logged)
         # The key first: when it is another one, there is no way out by way of the value.
         key = self._key_id(relation)
+        text = logged_schema(self.shape(relation))
         if not versions:
-            text = logged_schema(self.shape(relation))
+            text = marked(text, at, fresh=False)
             return relation, SchemaIds(key=key, value=self._registry.register_value(topic, text))
         version = version_at(versions, at)
-        relation, is_known = self._next(relation, versions, version)
-        if is_known:
-            return relation, SchemaIds(key=key, value=version.id)
-        text = marked(logged_schema(self.shape(relation)), at, fresh=False)
-        try:
-            value = self._registry.register_value(topic, text)
-        except SchemaConflictError as error:
-            raise self._conflict(relation, str(error.args[0]), hint=error.hint) from error
+        relation, is_known = self._next(relation, versions, version, at)
+        value = version.id
+        if not is_known:
+            text = marked(logged_schema(self.shape(relation)), at, fresh=False)
+            try:
+                value = self._registry.register_value(topic, text)
+            except SchemaConflictError as error:
+                raise self._conflict(relation, str(error.args[0]), hint=error.hint) from error
+        self._keep_order(topic)
         return relation, SchemaIds(key=key, value=value)
 
+    def _keep_order(self, topic: str) -> None:
+        """Register the version that the table has now again where an older one was registered last.
+
+        Rows of before an ALTER TABLE can be sent again after a copy has registered the columns of
+        after it. Readers take the last version for the table's.
+        """
+        versions = alive(self._registry.values(topic))
+        newest = version_at(versions, END)
+        if newest.since is not None and not newest.is_like(versions[-1].text):
+            epoch, lsn, sequence = newest.since
+            again = marked(newest.text, Position(epoch, lsn, sequence + 1), fresh=False)
+            self._registry.register_value(topic, again)
+
     def _next(
-        self, relation: Relation, versions: Sequence[SchemaVersion], version: SchemaVersion
+        self,
+        relation: Relation,
+        versions: Sequence[SchemaVersion],
+        version: SchemaVersion,
+        at: Position = END,
     ) -> tuple[Relation, bool]:
         """Return a version of a table, with defaults, and whether the one before it is the same."""
         logged = read_value_schema(version.text)
         relation = relation.with_defaults({c.column: c.default for c in logged.columns})
         if version.is_like(logged_schema(self.shape(relation))):
             return relation, True
+        if version.since is not None and version.since > at:
+            reason = "a row has other columns than the copy of the table, which is newer"
+            raise self._conflict(relation, reason)
         older = [
             read_value_schema(older_version.text)
             for older_version in versions
             if older_version is not version
+            and (older_version.since is None or older_version.since <= at)
         ]
         return self._with_defaults(relation, logged, older), False
 

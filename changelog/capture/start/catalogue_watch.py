@@ -253,6 +253,8 @@ class CatalogueWatch:
         """Register the schema of a table's present columns before any row has them."""
         table_now = self._environment.catalogue.table(now.oid)
         here = self._environment.relations[table]
+        if not self._environment.tables.has_versions(here):
+            return True  # its first row registers its columns
         if table_now is None or look_at(self._environment.connection, [here]).get(now.oid) != now:
             return False  # it is being altered at this moment: look again
         reached = self._progress.reached

@@ -14,12 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.rows.harmless_schema import full_name
 from changelog.contract.rows.schema import LoggedSchema, foreign_schema
 from changelog.contract.rows.types import ColumnType, Kind
 
 _FROM, _FRESH = "from", "fresh"
+END = Position(2**32 - 1, Lsn(2**64 - 1), 2**64 - 1)
+"""Behind all rows."""
+
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _WIDENINGS = {(Kind.INT, Kind.LONG), (Kind.FLOAT, Kind.DOUBLE)}
 
@@ -52,7 +56,7 @@ class SchemaVersion:
 
 def marked(schema: str, since: Position, *, fresh: bool) -> str:
     """Return a schema with the marks of a version that follows another."""
-    fields = json.loads(schema)
+    fields = {name: part for name, part in json.loads(schema).items() if name != _FRESH}
     marks = {_FROM: str(since), **({_FRESH: True} if fresh else {})}
     return json.dumps({**fields, **marks}, ensure_ascii=False)
 
