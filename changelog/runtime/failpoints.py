@@ -19,8 +19,7 @@ class Failpoint(StrEnum):
     SLOT_MADE = "slot made"  # the slot is there, where it begins is not written down yet
     TABLE_EXCLUDED = "table excluded"
     """What is wrong with a table is decided and not written down yet."""
-    COPY_OPENED = "copy opened"
-    """Touched keys are noted from here on, and the columns of the tables are not read yet."""
+    COPY_DUE = "copy due"  # tables wait to be copied, and their columns are not looked at yet
     SNAPSHOT_TAKEN = "snapshot taken"  # a segment has its snapshot, and no mark in the WAL yet
     FENCE_TAKEN = "fence taken"  # the mark is in the WAL, the stream has not brought it yet
     CHUNK_COPIED = "chunk copied"  # the broker has the rows of one more chunk

@@ -180,7 +180,7 @@ ADDED_MEANWHILE = (
     "point", first(1, ["segment written", "progress written:2", "table whole"])
 )
 def test_a_column_that_the_stream_has_yet_to_bring_is_right_after_a_kill(capture, point):
-    capture.crash(point, small=True, at=f"copy opened:{ADDED_MEANWHILE}")
+    capture.crash(point, small=True, at=f"copy due:{ADDED_MEANWHILE}")
     capture.finish(small=True)
     capture.check()
     assert capture.log().rows[7,]["more"] == 7
@@ -188,7 +188,7 @@ def test_a_column_that_the_stream_has_yet_to_bring_is_right_after_a_kill(capture
 
 @pytest.mark.matrix
 def test_twin_a_copy_that_is_ahead_of_the_stream_has_columns_that_are_back(capture):
-    at = f"copy opened:{ADDED_MEANWHILE}"
+    at = f"copy due:{ADDED_MEANWHILE}"
     with pytest.raises(AssertionError, match="were dropped and are back"):
         capture.finish(small=True, at=at, defect="believe_the_catalogue")
 

@@ -154,10 +154,31 @@ def test_a_refresh_has_a_certificate_of_all_rows(project, capsys, monkeypatch):
     assert "rows differ in postgres, key range" in refuted(project, path)
 
 
+def test_a_staged_generation_has_its_certificate_when_it_is_published(project, capsys, monkeypatch):
+    def staged(*words):
+        return rebuild_view(capsys, monkeypatch, project, "copied", "--json", *words)
+
+    done = staged("--stage", "--certificate")
+    assert done.code == 0, done.err
+    (at,) = [done.results[0]["addresses"]["postgres"]["table"]]
+    project.execute(f"UPDATE {at} SET amount = amount + 0.01 WHERE id = 7")
+    refused = staged("--publish")
+    assert refused.code == 3
+    assert "the rows are not those that were staged" in refused.err
+    project.execute(f"UPDATE {at} SET amount = amount - 0.01 WHERE id = 7")
+    published = staged("--publish")
+    assert published.code == 0, published.err
+    path = Path(published.results[0]["certificate_file"])
+    assert Certificate.of(opened(path.read_bytes(), ""), "").predicate["rows"] == 202
+    verify(project, path)
+    assert staged("--stage").code == 0
+    assert "certificate_file" not in staged("--publish").results[0]
+
+
 def test_a_certificate_needs_a_proof_and_a_key_that_can_be_used(
     spark, project, capsys, monkeypatch
 ):
-    for words in (["--verify", "none"], ["--follow"], ["--stage"], ["--plan"]):
+    for words in (["--verify", "none"], ["--follow"], ["--plan"]):
         done = rebuild_view(capsys, monkeypatch, project, "copied", "--certificate", *words)
         assert done.code == 2
     key = project.root / "key.pem"

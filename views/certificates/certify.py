@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from changelog.attestation.envelope import KeyFile, Signer
-from changelog.contract.base.errors import RefutedError, SinkError
+from changelog.contract.base.errors import ChangelogError, RefutedError, SinkError
 from views.base.address import Address
 from views.base.config import RebuildSettings
+from views.base.failure import RebuildError, explained
 from views.certificates.statement import Ranges
 from views.verify.compare.compare import rows_hash
 from views.verify.compare.digest import rows_digest
@@ -60,3 +61,14 @@ def signer_of(settings: RebuildSettings) -> Signer | None:
     """
     place = settings.rebuild.certificate_key
     return KeyFile(settings.project.root / Path(place).expanduser()) if place else None
+
+
+def uncertified(view: str, done: str, error: Exception) -> ChangelogError:
+    """Return the error about a generation that stays without a certificate; `done` to it is all."""
+    reason = explained(error, f'the certificate of view "{view}"')
+    if isinstance(reason, RefutedError):
+        return reason
+    return RebuildError(
+        f'view "{view}" is {done} without its certificate: {reason.args[0]}',
+        hint="rebuild it with --certificate again",
+    )

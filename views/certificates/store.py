@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from changelog.attestation.envelope import Signer, opened, sealed
+from changelog.attestation.statement import altered
 from replay.spark.files import Files, uri_of
 from views.certificates.statement import Certificate, written
 
@@ -19,6 +21,7 @@ class CertificateStore:
 
     def __init__(self, warehouse: str, view: str) -> None:
         self._folder = f"{uri_of(warehouse)}/{FOLDER}/{view}"
+        self.place_aside = f"{self._folder}/staged.json"
         self._files = Files()
 
     def place(self, generation: int) -> str:
@@ -52,3 +55,23 @@ class CertificateStore:
         content = sealed(written({**predicate, "previous": before}), signer)
         self._files.create(place, content, makes_folder=True)
         return place
+
+    def put_aside(self, predicate: Mapping[str, Any]) -> None:
+        """Keep the facts of a staged generation in place of those of an earlier one."""
+        if self._files.exists(self.place_aside):
+            self._files.remove_file(self.place_aside)
+        content = json.dumps(predicate, ensure_ascii=False).encode()
+        self._files.create(self.place_aside, content, makes_folder=True)
+
+    def aside(self, generation: int) -> dict[str, Any] | None:
+        """Return the facts of a staged generation, None if it was staged without certificate.
+
+        Raises RefutedError: they are altered.
+        """
+        if not self._files.exists(self.place_aside):
+            return None
+        try:
+            predicate: dict[str, Any] = json.loads(self._files.read(self.place_aside))
+            return predicate if predicate["generation"] == generation else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise altered(self.place_aside, repr(error)) from error

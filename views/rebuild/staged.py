@@ -9,14 +9,21 @@ sink that serves a staged generation shows that its publication had begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
-from changelog.contract.base.errors import ChangelogError
+from changelog.attestation.envelope import Signer
+from changelog.attestation.statement import altered
+from changelog.contract.base.errors import ChangelogError, RefutedError
 from changelog.runtime.progress.steps import Steps
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import explained
 from views.base.progress import Stages
+from views.certificates.certify import served_ranges, signer_of, uncertified
+from views.certificates.statement import added
+from views.certificates.store import CertificateStore
 from views.generations.history import PUBLISHED, GenerationHistory, HistoryRow
 from views.generations.lock import LockPatience, locked, others_of
 from views.generations.place import LockPlace, place_for
@@ -66,6 +73,8 @@ def publish_staged(
         NothingStagedError: of one nothing is staged, or another generation.
         UnverifiedError: one was not verified.
         SinkError: a sink does not hold it whole, or does not move; the others are moved back.
+        ConfigurationError: the key that signs certificates cannot be used.
+        RefutedError: a sink has other rows than when a certificate was prepared.
     """
     history = GenerationHistory(settings.warehouse)
     place = place_for(settings)
@@ -87,6 +96,8 @@ def publish_staged(
             steps.more(_sinks(served for served, _ in targets_to_move))
             check_all_whole(targets_to_move, history, settings.verify, steps)
             to_move = _noted_together(to_move, history)
+            facts = {target.spec.name: _facts(target, settings) for target in targets}
+            signer = signer_of(settings) if any(facts.values()) else None
         with stages.stage("publish", "publish every sink at once"):
             seconds = swap(targets_to_move, confirm=place.confirm, steps=stages.steps())
         with stages.stage("record", "write the history"):
@@ -94,14 +105,16 @@ def publish_staged(
         with stages.stage("retire", "remove old generations"):
             steps = stages.steps(_sinks(target.served for target in to_move))
             _retire(to_move, history, settings.rebuild.keep, steps)
-    return [
-        ViewResult.of_row(
-            target.row.again(
-                sinks=target.spec.sinks, switch_seconds=None if target.is_done else seconds
-            )
-        )
-        for target in targets
-    ]
+        results = []
+        for target in targets:
+            switch_seconds = None if target.is_done else seconds
+            row = target.row.again(sinks=target.spec.sinks, switch_seconds=switch_seconds)
+            result = ViewResult.of_row(row)
+            if certificate := facts[target.spec.name]:
+                with stages.stage("certify", f"{target.spec.name}: its certificate"):
+                    result = _certified(result, certificate, settings, signer)
+            results.append(result)
+    return results
 
 
 def abort_staged(
@@ -217,6 +230,44 @@ def _record_published(
         history.append(rows)
     except ChangelogError as error:
         log.warning("published, but not recorded: %s", error)  # the next run adds it
+
+
+def _facts(target: _StagedTarget, settings: RebuildSettings) -> dict[str, Any] | None:
+    """Return the facts of a generation that was staged with a certificate and has none yet.
+
+    Raises RefutedError: they are altered, or a sink has other rows than it had then; SinkError: a
+    sink cannot be read.
+    """
+    store = CertificateStore(settings.warehouse, target.spec.name)
+    facts = store.aside(target.row.generation)
+    if facts is None or target.row.generation in store.generations():
+        return None
+    try:
+        definition, entries = facts["definition"], facts["sinks"]
+        columns = [(column["name"], column["type"]) for column in definition["columns"]]
+        digests = {entry["sink"]: entry["digest"] for entry in entries}
+        for name, sink in target.served.sinks.items():
+            address = sink.address(target.row.generation)
+            if added(served_ranges(address, columns, definition["key"])) != digests[name]:
+                raise RefutedError(
+                    f'view "{target.spec.name}", {name}: the rows are not those that were staged',
+                    hint="something else has written there; stage the view again",
+                )
+    except (KeyError, TypeError) as error:
+        raise altered(store.place_aside, repr(error)) from error
+    return facts
+
+
+def _certified(
+    result: ViewResult, facts: Mapping[str, Any], settings: RebuildSettings, signer: Signer | None
+) -> ViewResult:
+    """Write the certificate of a generation that has been published; an error is the result's."""
+    predicate = {**facts, "published": datetime.now(UTC).isoformat()}
+    try:
+        place = CertificateStore(settings.warehouse, result.view).add(predicate, signer)
+    except Exception as error:  # noqa: BLE001 - readers see the generation, whatever it is
+        return replace(result, error=uncertified(result.view, "published", error))
+    return replace(result, certificate_file=place)
 
 
 def _retire(

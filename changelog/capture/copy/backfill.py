@@ -249,7 +249,9 @@ class Backfill:
         if self._recent.noting and self._recent.crowded:
             self._recent.close()
         if not self._recent.noting:
-            self._open()
+            joining = self._settled()
+            if joining or any(task.since and not task.is_whole for task in self.tasks.active):
+                self._open(joining)
         if self._recent.noting:
             self._take_fence()
 
@@ -268,13 +270,11 @@ class Backfill:
         for task in done:
             self._finish(task)
 
-    def _open(self) -> None:
-        """Start to note touched keys, and begin the tables that have not begun."""
+    def _open(self, joining: Sequence[TableTask]) -> None:
+        """Start to note touched keys, and begin tables."""
         self._recent.open()
-        self._context.failpoint(Failpoint.COPY_OPENED)
         # Each key that the fence will leave out has been touched, so it has a record after this.
         since = Position(self._epoch, self._progress.reached, 0)
-        joining = self._settled()
         for task in joining:
             self._try(task, self.tasks.refresh)
         joining = self._kept(joining)
@@ -326,6 +326,7 @@ class Backfill:
         unseen = [task for task in waiting if task.topic not in self._looks]
         if unseen:
             environment = self._environment
+            self._context.failpoint(Failpoint.COPY_DUE)
             plans = looks_of(environment.connection, [task.relation for task in unseen])
             end = environment.current_lsn()
             for task in unseen:

@@ -269,8 +269,8 @@ class Request:
                 "--stage builds all rows of a view: it goes without --refresh and --follow",
             ),
             (
-                self.certificate and (any(looks.values()) or self.stage or self.following),
-                f"--certificate goes without {listed}, --stage and --follow",
+                self.certificate and (any(looks.values()) or self.following),
+                f"--certificate goes without {listed} and --follow",
             ),
             (
                 self.certificate and self.verify is VerifyMode.NONE,

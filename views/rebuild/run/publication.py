@@ -9,13 +9,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from changelog.contract.base.errors import ChangelogError, RefutedError
+from changelog.contract.base.errors import ChangelogError
 from replay.result.state import States
 from replay.spark.files import Files
 from replay.store.stored import StoredStates
 from views.base.config import RebuildSettings, RowsSource, VerifyMode
-from views.base.failure import RebuildError, explained
-from views.certificates.certify import served_ranges, signer_of
+from views.certificates.certify import served_ranges, signer_of, uncertified
 from views.certificates.facts import facts_of
 from views.certificates.store import CertificateStore
 from views.generations.history import PUBLISHED, SEALED, STAGED
@@ -67,6 +66,8 @@ class Publication:
                 note = f"replaced by generation {newest}"
                 take_away(build.served, self._run.history, older, note=note)
                 build.replaced = tuple(older)
+        if self._run.settings.certificate:
+            self._certify(replay, builds)
 
     def publish(self, replay: States, builds: Sequence[ViewBuild]) -> None:
         """Move readers to generations that are whole and proved, and record it."""
@@ -103,24 +104,21 @@ class Publication:
                 self._certify(replay, published)
 
     def _certify(self, replay: States, builds: Sequence[ViewBuild]) -> None:
-        """Write the certificates of published generations; one that fails leaves them published."""
+        """Write the certificates of generations, which stay as they are if one fails.
+
+        Of staged ones only the facts are kept, until they are published.
+        """
         for build in builds:
             name, states = build.spec.name, build.brought or replay
+            done = "staged" if build.staged else "published"
             try:
                 with self._run.stages.stage("certify", f"{name}: its certificate", name):
                     build.certificate_file = self._certificate(build, states)
             except Exception as error:  # noqa: BLE001 - readers see the generation, whatever it is
-                reason = explained(error, f'the certificate of view "{name}"')
-                if isinstance(reason, RefutedError):
-                    build.uncertified = reason
-                    continue
-                build.uncertified = RebuildError(
-                    f'view "{name}" is published without its certificate: {reason.args[0]}',
-                    hint="rebuild it with --certificate again",
-                )
+                build.uncertified = uncertified(name, done, error)
 
     def _certificate(self, build: ViewBuild, states: States) -> str:
-        """Write the certificate of a generation and return its place."""
+        """Write the certificate of a generation and return its place, empty if it is staged."""
         sinks = {}
         for name, sink in build.served.sinks.items():
             address = sink.address(build.number)
@@ -139,6 +137,9 @@ class Publication:
             sinks=sinks,
         )
         store = CertificateStore(self._run.settings.warehouse, build.spec.name)
+        if build.staged:
+            store.put_aside(facts)
+            return ""
         return store.add(facts, signer_of(self._run.settings))
 
     def _catching_up(self, builds: Sequence[ViewBuild]) -> list[ViewBuild]:
