@@ -57,7 +57,7 @@ class CertificateStore:
         return place
 
     def put_aside(self, predicate: Mapping[str, Any]) -> None:
-        """Keep the facts of a staged generation; they replace the facts of an earlier generation."""
+        """Keep the facts of a staged generation; they replace facts that were kept before."""
         if self._files.exists(self.place_aside):
             self._files.remove_file(self.place_aside)
         content = json.dumps(predicate, ensure_ascii=False).encode()
