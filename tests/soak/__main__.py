@@ -54,6 +54,7 @@ def options():
     parser.add_argument("--minutes", type=float, default=20.0, help="of the storm itself")
     parser.add_argument("--postgres", type=int, default=16, choices=(15, 16, 18))
     parser.add_argument("--rate", type=float, default=25.0, help="transactions a second and lane")
+    parser.add_argument("--pace", type=float, default=1.0, help="faults are so much further apart")
     parser.add_argument("--calm", action="store_true", help="servers never fail")
     parser.add_argument("--cold", action="store_true", help="every rebuild starts its own Spark")
     parser.add_argument(
@@ -150,6 +151,8 @@ class Storm:
         parts: list[Part] = [captures, rebuilds, *([] if self._asked.calm else [outages])]
         if self._asked.follow:
             parts += self._make_followers(project, storm, endpoints, frontiers)
+        for part in parts:
+            part.pace = self._asked.pace
         try:
             seconds = self._run(parts, writers, frontiers, storm, last)
             for each in [*parts, *writers, frontiers]:
@@ -233,10 +236,11 @@ class Storm:
         `least`: states of each followed view that are compared.
         """
         asked = self._asked
-        found = never({each.name: (each.kinds(), each.done) for each in writers}, asked.minutes)
+        minutes = asked.minutes / asked.pace
+        found = never({each.name: (each.kinds(), each.done) for each in writers}, minutes)
         found += missing_faults(
             self._journal.faults,
-            minutes=asked.minutes,
+            minutes=minutes,
             servers=() if asked.calm else SERVERS,
             follow=asked.follow,
         )
@@ -244,7 +248,7 @@ class Storm:
         if self._followers is not None and self._glances is not None:
             judged = self._followers.judge.judged
             found += [f"a state of {view} in the storm" for view, n in judged.items() if n < least]
-            if asked.minutes >= LONG_MINUTES and not self._journal.followers[KEPT]:
+            if minutes >= LONG_MINUTES and not self._journal.followers[KEPT]:
                 found.append(f"a follower {KEPT}")
             found += [] if self._glances.states > LEAST else ["glances at several states"]
         if self._verified is not None:

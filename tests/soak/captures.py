@@ -81,8 +81,9 @@ class Captures(Part):
 
     def _seconds(self, way):
         if way == self._at_point:
-            return 30.0
-        return 0.5 + self._random.expovariate(1 / (15.0 if self._random.random() < 0.2 else 3.5))
+            return 30.0 * self.pace
+        mean_s = 15.0 if self._random.random() < 0.2 else 3.5
+        return 0.5 + self.pace * self._random.expovariate(1 / mean_s)
 
     def _point(self):
         often = self._random.random() < 0.75

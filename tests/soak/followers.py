@@ -165,7 +165,7 @@ class Followers(Part):
         try:
             if self._random.random() < ROUNDS:
                 self._begins(life)
-            if self._watched(life, self._random.uniform(3.0, 40.0)):
+            if self._watched(life, self.pace * self._random.uniform(3.0, 40.0)):
                 way(life)
             elif way == self._at_moment and life.code == -signal.SIGKILL:
                 self._journal.count(f"follower kill at {moment}")

@@ -20,7 +20,7 @@ class Outages(Part):
     def work(self):
         """Leave all of them up for as long as one was away: some machines take long to start it."""
         away = 0.0
-        while not self._stopped.wait(self._random.uniform(*QUIET_S) + away):
+        while not self._stopped.wait(self.pace * self._random.uniform(*QUIET_S) + away):
             name, how = self.draw(
                 {(name, how): weight for name, weight in SERVERS.items() for how in OUTAGES}
             )

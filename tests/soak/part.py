@@ -8,7 +8,12 @@ _OWED = 0.5
 
 
 class Part(threading.Thread):
-    """Works until `stop`; every choice is drawn from the seed and its own name."""
+    """Works until `stop`; every choice is drawn from the seed and its own name.
+
+    `pace`: by how much the time between faults is longer than drawn.
+    """
+
+    pace = 1.0
 
     def __init__(self, name, seed, stop):
         super().__init__(name=name, daemon=True)

@@ -22,6 +22,7 @@ STAGES = (
 DEADLINE_S = 400.0
 KILLED, LOCKED = -signal.SIGKILL, 5
 _NAP_S = 0.5
+_PAUSE_S = 10.0
 
 
 class Rebuilds(Part):
@@ -35,6 +36,7 @@ class Rebuilds(Part):
         while not self._stopped.is_set():
             self._rebuild()
             self._look()
+            self._stopped.wait(_PAUSE_S * (self.pace - 1))
 
     def _rebuild(self):
         words = self._words()
