@@ -51,6 +51,10 @@ SELECT generation, frontier ->> 'position' FROM changelog_views.generations AS g
 JOIN pg_class AS c ON c.relname = g.relation JOIN pg_inherits AS i ON i.inhrelid = c.oid
 WHERE i.inhparent = to_regclass('followed_notes')
 """
+_SOURCE = """
+SELECT pg_current_wal_insert_lsn(), ARRAY[n_tup_ins, n_tup_upd, n_tup_del, n_live_tup]
+FROM pg_stat_user_tables WHERE relname = %s
+"""
 _PLANTING = f"""
 UPDATE followed_customers SET segment = '{PLANTED}'
 WHERE id = {PROBE} AND segment <> '{PLANTED}' RETURNING id
@@ -111,7 +115,7 @@ class Lags:
         self.longest: dict[str, float] = {}
 
     def note(self, now, source, reached):
-        """Take the source's LSN, None if it does not answer, and the LSN that each line shows."""
+        """Take the source's LSN, None if nothing is written there, and the LSN of each line."""
         if source is not None:
             self._times.append(now)
             self._lsns.append(source)
@@ -143,6 +147,7 @@ class Verified(Part):
         self._rounds: list[Rounds] = []
         self._reached: dict[str, int] = {}
         self._last: dict[str, dict] = {}
+        self._counts: list[int] = []
         self._verdicts: dict[str, Counter[str]] = {one.name: Counter() for one in self._copies}
         self.lags = Lags()
         self._alarms: list[str] = []
@@ -165,8 +170,10 @@ class Verified(Part):
             self._reached["log"] = lsn_number(self._frontiers.newest)
         source = None
         with suppress(psycopg2.Error):
-            ((lsn,),) = _asked(self._endpoints.postgres, "SELECT pg_current_wal_insert_lsn()")
-            source = lsn_number(lsn)
+            ((lsn, counts),) = _asked(self._endpoints.postgres, _SOURCE, [notes_of(1)])
+            # A follower's LSN stays where it is while nobody writes rows of its views.
+            source = lsn_number(lsn) if counts != self._counts else None
+            self._counts = counts
             for generation, place in _asked(self._served, _PLACE):
                 lsn = place.split(":")[1] if place else self._on_record(generation)
                 if lsn is not None:
@@ -278,7 +285,7 @@ def _moment(place):
     return datetime.fromisoformat(place["at"]).timestamp()
 
 
-def _asked(dsn, query):
+def _asked(dsn, query, parameters=None):
     with closing(connect(dsn)) as connection, connection, connection.cursor() as cursor:
-        cursor.execute(query)
+        cursor.execute(query, parameters)
         return cursor.fetchall()
