@@ -1,4 +1,4 @@
-"""Write the pages of the reference that are made of the code.
+"""Write the pages of the reference that are made of the code, and the dashboard for Grafana.
 
 Commands, exit codes, metrics, and the records on the log.
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from scripts import dashboard
 from scripts.records_page import records
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -256,7 +257,9 @@ def examples() -> str:
     for folder, title in _EXAMPLES.items():
         lines.append(f"## {title}\n")
         for path in sorted((DOCS.parent / "examples" / folder).iterdir()):
-            if path.is_file():
+            if path.suffix == ".json":
+                lines.append(f"`examples/{folder}/{path.name}`: in the repository\n")
+            elif path.is_file():
                 text = path.read_text("utf-8").rstrip()
                 kind = _KINDS.get(path.suffix, folder if folder == "cron" else "text")
                 lines += [f"`examples/{folder}/{path.name}`\n", f"```{kind}\n{text}\n```\n"]
@@ -270,6 +273,7 @@ _EXAMPLES = {
     "airflow": "Airflow",
     "kubernetes": "Kubernetes",
     "container": "A container image",
+    "monitoring": "Prometheus and Grafana",
 }
 
 
@@ -284,5 +288,6 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
+    dashboard.PLACE.write_text(dashboard.written(), encoding="utf-8")
     for name, page in PAGES.items():
         (DOCS / f"{name}.md").write_text(page().rstrip() + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Alerts of docs/operating.md and docs/scheduling.md: read and tried by Prometheus' own program."""
+"""Alerts, and the queries of the dashboard: read and tried by Prometheus' own program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts import dashboard
 from tests.support.debian import from_debian
+from tests.support.example_files import ALERTS
 from tests.support.page_lines import block_of
 
 pytestmark = pytest.mark.matrix
 DOCS = Path(__file__).parents[2] / "docs"
-RULES = block_of(DOCS / "operating.md", "yaml", "groups:").text
+RULES = ALERTS.read_text("utf-8")
 WELL = {
     "up": "1",
     "changelog_slot_active": "1",
@@ -24,8 +26,15 @@ WELL = {
     "changelog_source_wal_lsn": "0+60000",
     'changelog_slot_wal_status{status="lost"}': "0",
     "changelog_restarts_total": "1",
+    'changelog_table_aside{table="orders"}': "0",
+    # Seconds since 1970, which the hour begins at.
+    'changelog_view_published_timestamp_seconds{view="a"}': "0+60",
+    'changelog_view_verified{view="a"}': "1",
+    "changelog_run_exit_code": "0",
+    'changelog_verify_verified{target="b"}': "1",
+    'changelog_verify_equal_timestamp_seconds{target="b"}': "0+60",
 }
-"""What a capture tells that has nothing to complain of: a value a minute, `+` what it grows by."""
+"""Metrics of an hour in which all is well: a value a minute, `+` its growth."""
 BADLY = [
     ("CaptureDown", {"up": "0"}),
     ("CaptureDown", {"changelog_slot_active": "0"}),
@@ -38,6 +47,12 @@ BADLY = [
     ),
     ("SlotInDanger", {'changelog_slot_wal_status{status="lost"}': "1"}),
     ("CaptureRestarts", {"changelog_restarts_total": "0+1"}),
+    ("TableLeftOut", {'changelog_table_aside{table="orders"}': "1"}),
+    ("ViewOld", {'changelog_view_published_timestamp_seconds{view="a"}': "-200000"}),
+    ("ViewRefuted", {'changelog_view_verified{view="a"}': "0"}),
+    ("RebuildFailed", {"changelog_run_exit_code": "4"}),
+    ("CopyDiffers", {'changelog_verify_verified{target="b"}': "0"}),
+    ("CopyNotCompared", {'changelog_verify_equal_timestamp_seconds{target="b"}': "-9000"}),
 ]
 LATE = "time() - changelog_view_published_timestamp_seconds"
 
@@ -70,7 +85,8 @@ def series(values):
 
 def tried(folder, changed, expected):
     """Try the rules of the page on the hour of a capture: which alerts there are at its end."""
-    names = {each["alert"] for each in yaml.safe_load(RULES)["groups"][0]["rules"]}
+    groups = yaml.safe_load(RULES)["groups"]
+    names = {rule["alert"] for group in groups for rule in group["rules"]}
     case = {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
@@ -97,7 +113,7 @@ def tried(folder, changed, expected):
 
 def test_prometheus_takes_the_rules_and_nothing_fires_while_all_is_well(tmp_path):
     code, said = told(tmp_path, "check", "rules", "rules.yml", rules=RULES)
-    assert (code, "5 rules found" in said) == (0, True), said
+    assert (code, f"{len(BADLY) - 2} rules found" in said) == (0, True), said
     code, said = tried(tmp_path, {}, [])
     assert code == 0, said
 
@@ -108,6 +124,13 @@ def test_each_alert_fires_for_its_reason_and_no_other(tmp_path, alert, changed):
     assert code == 0, said
     code, said = tried(tmp_path, {}, [alert])
     assert code != 0, "the twin: nothing fires, and it is not told"
+
+
+def test_prometheus_takes_the_queries_of_the_dashboard(tmp_path):
+    rules = [{"record": f"panel:{n}", "expr": query} for n, query in enumerate(dashboard.queries())]
+    text = yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]})
+    code, said = told(tmp_path, "check", "rules", "rules.yml", rules=text)
+    assert (code, f"{len(rules)} rules found" in said) == (0, True), said
 
 
 def test_prometheus_takes_the_questions_about_views(tmp_path):

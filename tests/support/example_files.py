@@ -13,6 +13,7 @@ UNITS = tuple(sorted((EXAMPLES / "systemd").glob("*.service")))
 TIMERS = tuple(sorted((EXAMPLES / "systemd").glob("*.timer")))
 MANIFESTS = EXAMPLES / "kubernetes" / "rebuild.yaml"
 CONTAINER = EXAMPLES / "container" / "Containerfile"
+ALERTS = EXAMPLES / "monitoring" / "alerts.yaml"
 DAG = EXAMPLES / "airflow" / "changelog_rebuild.py"
 
 
