@@ -28,6 +28,7 @@ from changelog.runtime.options import (
     ProjectOption,
 )
 from changelog.runtime.setting import Given
+from changelog.runtime.telemetry import METRICS, is_asked_for
 from changelog.runtime.terminal import console
 from changelog.runtime.translated import TranslatingCommand
 from changelog.sections import SLOT, CaptureSettings, Kafka, Postgres, Registry
@@ -330,7 +331,7 @@ def _agreed(names: str) -> bool:
 def _metrics(
     settings: Project, report: CaptureReport, port: int | None, address: str
 ) -> Iterator[None]:
-    if port is None:
+    if port is None and not is_asked_for(METRICS):
         yield
         return
     from changelog.capture.inspect import metrics
@@ -338,7 +339,7 @@ def _metrics(
     groups = [group.slot for group in settings.capture.slot_groups]
     probe = metrics.SourceProbe(settings.postgres, settings.slot, groups)
     served = metrics.CaptureMetrics(report, probe, slot=settings.slot)
-    with metrics.serve_metrics(served, port=port, address=address):
+    with metrics.shown_metrics(served, port=port, address=address):
         yield
 
 

@@ -64,6 +64,7 @@ _GROUPS = {
         "tests/integration/recover/",
         "tests/integration/test_page_actions.py",
         "tests/integration/test_compaction.py",
+        "tests/integration/test_telemetry.py",
         "tests/integration/test_compared_types.py",
         "tests/integration/test_connect.py",
         "tests/integration/test_declared_follow.py",

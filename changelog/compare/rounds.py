@@ -17,7 +17,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -28,7 +28,7 @@ import httpx
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from changelog.capture.inspect.metrics import serve_metrics
+from changelog.capture.inspect.metrics import shown_metrics
 from changelog.compare.options import CopyOptions
 from changelog.compare.report import Report, key_shown, key_text
 from changelog.compare.side import Key, Moment
@@ -207,10 +207,8 @@ class Rounds(Collector):
             raise self._error
 
     def _metrics(self) -> AbstractContextManager[object]:
-        port = self._options.metrics_port
-        if port is None:
-            return nullcontext()
-        return serve_metrics(self, port=port, address=self._options.metrics_address)
+        options = self._options
+        return shown_metrics(self, port=options.metrics_port, address=options.metrics_address)
 
     def _round(self, compare: Callable[[], Mapping[str, Report]]) -> None:
         began = time.monotonic()

@@ -28,6 +28,7 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.imports import find_ours_first
 from changelog.runtime.installed.extras import MissingExtraError, missing_extra
+from changelog.runtime.telemetry import traced
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,7 +145,8 @@ def run_app(app: typer.Typer, name: str) -> None:
     set_up_logging(debug=debug, log_format=_asked_format(sys.argv))
     try:
         try:
-            app(prog_name=name, standalone_mode=True)
+            with traced(name):
+                app(prog_name=name, standalone_mode=True)
         finally:
             _flush_output()
     except ChangelogError as error:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from changelog.runtime.progress.steps import Steps
+from changelog.runtime.telemetry import span
 from views.base.pace import Tell, duration_text, rate_text
 
 log = logging.getLogger("changelog.views")
@@ -98,7 +99,8 @@ class Stages:
         task = self._shown.add_task(text, total=1) if self._shown is not None else None
         outer, self._running, self._logged = self._running, (text, task), begun
         try:
-            yield
+            with span(name, view=view):
+                yield
         finally:
             self._running = outer
             taken = time.monotonic() - begun

@@ -27,6 +27,7 @@ from prometheus_client import (
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.edge import one_line
+from changelog.runtime.telemetry import METRICS, is_asked_for, send
 from changelog.runtime.webhook import post
 from views.base.config import RebuildSettings
 from views.base.sections import Runs, Told
@@ -75,7 +76,7 @@ def _tell_of(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
         _warned("on_failure", lambda: _command(settings.on_failure, run))
     if settings.webhook and (has_failed or settings.webhook_on is Told.ALWAYS):
         _warned("the webhook", lambda: post(settings.webhook, run))
-    if settings.metrics_file or settings.push_gateway:
+    if settings.metrics_file or settings.push_gateway or is_asked_for(METRICS):
         _warned("metrics", lambda: _measured(run, settings, warehouse))
 
 
@@ -112,6 +113,7 @@ def _measured(run: Mapping[str, Any], settings: Runs, warehouse: str) -> None:
         metrics.write(settings.metrics_file)
     if settings.push_gateway:
         metrics.push(settings.push_gateway)
+    metrics.send()
 
 
 def _summary(
@@ -216,6 +218,10 @@ class RunMetrics:
             write_to_textfile(path, self._registry)
         except OSError as error:
             raise ChangelogError(f"cannot write {path}: {error.strerror}") from error
+
+    def send(self) -> None:
+        """Send them by OTLP, if the environment asks for it."""
+        send(self._registry)
 
     def push(self, gateway: str) -> None:
         """Send them to a push gateway."""

