@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.trace import Tracer
     from prometheus_client import CollectorRegistry, Metric
@@ -31,6 +32,8 @@ _INTERVAL_MS = 60_000.0
 _LAST_MS = 10_000.0
 """How long the end of a command waits for the collector."""
 _tracer: Tracer | None = None
+_command: Context | None = None
+"""The span of the command: the parent of spans in threads that have no other."""
 
 
 def is_asked_for(signal: str) -> bool:
@@ -58,11 +61,12 @@ def traced(program: str) -> Iterator[None]:
 
     `TRACEPARENT` in the environment names the span that it belongs to.
     """
-    global _tracer  # noqa: PLW0603 - of this process
+    global _command, _tracer  # noqa: PLW0603 - of this process
     if not _is_ready(TRACES):
         yield
         return
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
+    from opentelemetry.context import get_current  # noqa: PLC0415 - of an extra
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - likewise
         OTLPSpanExporter,
     )
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - likewise
@@ -79,9 +83,10 @@ def traced(program: str) -> Iterator[None]:
     words = [program, *sys.argv[1:2]] if program == "changelog" else [program]
     try:
         with _tracer.start_as_current_span(" ".join(words), context=parent):
+            _command = get_current()
             yield
     finally:
-        _tracer = None
+        _command = _tracer = None
         provider.force_flush(int(_LAST_MS))
         provider.shutdown()
 
@@ -90,7 +95,10 @@ def span(name: str, **attributes: str) -> AbstractContextManager[Any]:
     """Return a context whose block is a part of the trace, if there is one."""
     if _tracer is None:
         return nullcontext()
-    return _tracer.start_as_current_span(name, attributes=attributes)
+    from opentelemetry.trace import get_current_span  # noqa: PLC0415 - of an extra
+
+    context = None if get_current_span().get_span_context().is_valid else _command
+    return _tracer.start_as_current_span(name, context=context, attributes=attributes)
 
 
 @contextmanager
@@ -163,7 +171,7 @@ def _metrics(families: Iterable[Metric]) -> MetricsData:
     metrics = []
     for family in families:
         points = [
-            otlp.NumberDataPoint(dict(sample.labels), 0, now, sample.value)
+            otlp.NumberDataPoint(dict(sample.labels), 0, now, float(sample.value))
             for sample in family.samples
             if not sample.name.endswith("_created")
         ]

@@ -7,20 +7,28 @@ the keys are split in two halves by their hash; the second half waits for a pass
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import CorruptRecordError
+from changelog.contract.base.headers import OP, POSITION
 from changelog.contract.base.position import POSITION_BYTES, Position
 from changelog.kafka.cluster import nothing
-from changelog.kafka.scan import OffsetRange, headers_of, scan
+from changelog.kafka.scan import OffsetRange, scan
 
 MAX_KEYS = 2_000_000  # keys held at once: about 200 bytes each beside the key itself
 
 _WAIT_EVERY = 10_000
 _ALIVE, _DEAD = b"1", b"0"
+
+
+class DeadKeys(NamedTuple):
+    """The rows of a topic that live, though their records are before a position."""
+
+    ends: Sequence[int]  # of the partitions: the records before them are read
+    keys: Iterable[tuple[int, bytes]]  # partition and key
 
 
 def dead_keys(
@@ -31,6 +39,7 @@ def dead_keys(
     *,
     prefix: bytes = b"",
     alive_from: Sequence[int] = (),
+    starts: Sequence[int] = (),
     max_keys: int = MAX_KEYS,
     on_wait: Callable[[], None] = nothing,
 ) -> Iterator[tuple[int, bytes]]:
@@ -41,18 +50,20 @@ def dead_keys(
 
     A record that capture did not write counts as older than all of its own. Keys that do not begin
     with `prefix` are left alone: no reader takes a tombstone of theirs, and without one nobody
-    reads them. What lies before `alive_from` is dead, whatever position it bears.
+    reads them. What lies before `alive_from` is dead, whatever position it bears; what lies before
+    `starts` has its tombstones, and is not read.
 
     Raises UnavailableLogError: the broker does not answer.
     """
     mark = since.to_bytes()
     for partition, end in enumerate(ends):
         first_alive = alive_from[partition] if partition < len(alive_from) else 0
+        start = starts[partition] if partition < len(starts) else 0
         waiting = [(0, 1)]
         while waiting:
             share, shares = waiting.pop()
             last: dict[bytes, bytes] = {}
-            records = scan(kafka, [OffsetRange(topic, partition, 0, end)])
+            records = scan(kafka, [OffsetRange(topic, partition, start, end)])
             for count, record in enumerate(records):
                 if not count % _WAIT_EVERY:
                     on_wait()
@@ -76,7 +87,9 @@ def dead_keys(
 
 
 def _position_of(record: Message) -> bytes:
-    try:
-        return headers_of(record).position.to_bytes()
-    except CorruptRecordError:
-        return bytes(POSITION_BYTES)
+    """Return the position of a record as bytes; one that is not capture's has the lowest."""
+    # Millions are read while the stream waits: no more is decoded than is compared.
+    values = dict(record.headers() or ())
+    place = values.get(POSITION)
+    is_ours = isinstance(place, bytes) and len(place) == POSITION_BYTES and OP in values
+    return place if is_ours and isinstance(place, bytes) else bytes(POSITION_BYTES)

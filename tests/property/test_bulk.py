@@ -32,6 +32,7 @@ from changelog.contract.rows.relation import (
 )
 from changelog.native import Records, Texts
 from changelog.runtime.failpoints import Failpoint
+from changelog.sink.dead_keys import DeadKeys
 from changelog.sink.producer import LogProducer
 from changelog.source.stream.assemble import Assembler, Began, Changed
 from changelog.source.stream.pgoutput import (
@@ -113,7 +114,7 @@ class Line:
             ledger=Ledger(StartState(epoch=1, lsn=Lsn(0), since=since or {})),
             written=Written(1, PARTITIONS, written or {}),
             toast=Toast(lambda _relation, _key, _names, xid: (FETCHED, Lsn(xid)), self.held.append),
-            dead_keys=lambda *_: [],
+            dead_keys=lambda *_, **__: DeadKeys((), ()),
         )
         self.bulk = BulkWriter(
             assembler=self.assembler,

@@ -578,9 +578,10 @@ class Backfill:
         assert task.since is not None  # noqa: S101 - it was begun
         name = task.relation.name
         if task.stale:
-            dead = partial(
-                self._environment.dead_keys,
+            dead = self._environment.dead_keys(
                 self._producer,
+                task.topic,
+                task.since,
                 alive_from=task.alive_from,
                 on_wait=self._keep_alive,
             )

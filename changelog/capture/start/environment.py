@@ -41,7 +41,7 @@ from changelog.contract.log.topic import frontier_topic, topic_names
 from changelog.contract.rows.relation import Relation, TableName
 from changelog.kafka.cluster import Cluster, TopicDescription, describe, nothing
 from changelog.postgres.connection import Connection
-from changelog.sink.dead_keys import dead_keys
+from changelog.sink.dead_keys import DeadKeys, dead_keys
 from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.topics import TopicPlan, make_topics
@@ -310,18 +310,27 @@ class Environment:
         since: Position,
         *,
         alive_from: Sequence[int] = (),
+        starts: Sequence[int] = (),
         on_wait: Callable[[], None] = nothing,
-    ) -> Iterator[tuple[int, bytes]]:
-        """Return partition and key of the rows whose records are all before `since`."""
+    ) -> DeadKeys:
+        """Return the rows whose records are all before `since`; see `dead_keys`."""
         if topic in self.unkeyed:
-            return iter(())
+            return DeadKeys((), ())
         producer.commit()  # else records that we have written would not be read
         ends = self.frontiers.ends([topic])[topic]
         kafka = self.settings.kafka
         prefix = self.tables.key_prefix(self.relations[self.table_of(topic)])
-        return dead_keys(
-            kafka, topic, since, ends, prefix=prefix, alive_from=alive_from, on_wait=on_wait
+        keys = dead_keys(
+            kafka,
+            topic,
+            since,
+            ends,
+            prefix=prefix,
+            alive_from=alive_from,
+            starts=starts,
+            on_wait=on_wait,
         )
+        return DeadKeys(ends, keys)
 
 
 def _topic_lost(topic: str, topic_id: str | None) -> LogError:

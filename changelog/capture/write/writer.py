@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,6 +26,9 @@ from changelog.contract.rows.change import (
     records_of,
 )
 from changelog.contract.rows.relation import UNCHANGED, Relation
+from changelog.sink.dead_keys import DeadKeys
+
+_NOT_AT_ALL = 2**63 - 1
 
 
 class RecordSink(Protocol):
@@ -42,8 +45,11 @@ class RecordSink(Protocol):
         """Queue one record; blocks while the queue is full."""
 
 
-DeadKeys = Callable[[str, Position], Iterable[tuple[int, bytes]]]
-"""Partition and key of each row of a topic that lives, though its record is before a position."""
+class FindDeadKeys(Protocol):
+    """Looks for the rows that live though their records are before a position."""
+
+    def __call__(self, topic: str, since: Position, *, starts: Sequence[int]) -> DeadKeys:
+        """Return the rows; each partition is read from its offset in `starts` on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +73,11 @@ class RecordWriter:
     ledger: Ledger  # says what is alive, and is told of what is truncated
     written: Written
     toast: Toast
-    dead_keys: DeadKeys
+    dead_keys: FindDeadKeys
     # is told of the keys that are touched, as long as it wants to know
     recent: Recent = field(default_factory=Recent)
+    # by topic and partition the offset before which a TRUNCATE has given each row its tombstone
+    _truncated: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def write(
         self, change: Change, commit_lsn: Lsn, sequence: int, ts_us: int, xid: int = 0
@@ -175,18 +183,27 @@ class RecordWriter:
             value = None if stamped is None else stamped.encode(gone)
             self.log.produce(topic, None, value, headers, self.written.partition(topic, position))
             return 1
-        return write_tombstones(
-            self.log, self.dead_keys, topic, position, op=Op.TRUNCATE, ts_us=ts_us
-        )
+        # A partition with a later record has all tombstones of this position.
+        lasts = {
+            partition: self.written.last(topic, partition)
+            for partition in range(self.written.partitions[topic])
+        }
+        later = {partition for partition, last in lasts.items() if last and last > position}
+        offsets = self._truncated.setdefault(topic, {})
+        starts = [_NOT_AT_ALL if n in later else offsets.get(n, 0) for n in lasts]
+        dead = self.dead_keys(topic, position, starts=starts)
+        count = write_tombstones(self.log, dead, topic, position, op=Op.TRUNCATE, ts_us=ts_us)
+        offsets |= {n: end for n, end in enumerate(dead.ends) if n not in later}
+        return count
 
 
 def write_tombstones(
-    log: RecordSink, dead_keys: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int
+    log: RecordSink, dead: DeadKeys, topic: str, since: Position, *, op: Op, ts_us: int
 ) -> int:
-    """Write a tombstone for each key that lives only before `since`; returns their number."""
+    """Write the tombstones of rows that are dead at `since`; returns their number."""
     headers = encode_headers(since, op, ts_us)
     count = 0
-    for partition, key in dead_keys(topic, since):
+    for partition, key in dead.keys:
         log.produce(topic, key, None, headers, partition)
         count += 1
     return count

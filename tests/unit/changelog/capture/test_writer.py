@@ -18,6 +18,7 @@ from changelog.contract.log.partition import partition_of, partition_without_key
 from changelog.contract.rows.change import Delete, Insert, Truncate, Update
 from changelog.contract.rows.relation import UNCHANGED, Column, Relation, TableName
 from changelog.contract.rows.types import ColumnType, Kind
+from changelog.sink.dead_keys import DeadKeys
 from changelog.sink.registry import SchemaRegistry
 
 TABLE = TableName("public", "notes")
@@ -59,6 +60,7 @@ class FakeLog:
 class Bench:
     def __init__(self, *, since=None, written=None, fetched=None, dead=()):
         self.log = FakeLog()
+        self.dead, self.starts = dead, []
         self.held: list[Lsn] = []
         self.ledger = Ledger(StartState(epoch=1, lsn=Lsn(0), since=since or {}))
         self.tables = CapturedTables(FakeRegistry(), {TABLE: "notes"}, lambda *_: {})
@@ -69,8 +71,12 @@ class Bench:
             ledger=self.ledger,
             written=Written(1, {"notes": 4}, written or {}),
             toast=Toast(lambda *_: fetched or (None, Lsn(0)), self.held.append),
-            dead_keys=lambda *_: dead,
+            dead_keys=self.dead_keys,
         )
+
+    def dead_keys(self, topic, since, *, starts):
+        self.starts.append(starts)
+        return DeadKeys([10, 11, 12, 13], self.dead)
 
     def key(self, text):
         return self.tables.codec(RELATION, Position(1, Lsn(0), 0)).encode_key((text,))
@@ -153,6 +159,22 @@ def test_without_a_key_a_transaction_lies_in_one_partition_and_is_skipped_up_to_
     ]
     assert bench.log.records[-1][2] is None
     assert bench.ledger.since == {"notes": Position(1, Lsn(100), 6)}
+
+
+def test_a_truncate_reads_what_was_written_since_the_one_before():
+    bench = Bench(dead=[(2, b"a")])
+    assert bench.write(Truncate(RELATION), lsn=100) == 1
+    assert bench.write(Truncate(RELATION), lsn=200) == 1
+    assert bench.starts == [[0, 0, 0, 0], [10, 11, 12, 13]]
+
+
+def test_a_truncate_that_comes_again_reads_no_partition_that_has_later_records():
+    at, later = Position(1, Lsn(100), 0), Position(1, Lsn(100), 1)
+    bench = Bench(written={"notes": {0: later, 1: at, 2: Position(1, Lsn(99), 9)}})
+    bench.write(Truncate(RELATION), lsn=100)
+    bench.write(Truncate(RELATION), lsn=200)
+    never = 2**63 - 1
+    assert bench.starts == [[never, 0, 0, 0], [0, 11, 12, 13]]
 
 
 def test_a_truncate_of_a_table_without_a_key_is_said_once():
