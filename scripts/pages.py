@@ -223,7 +223,7 @@ def _of_rounds() -> list[Any]:
     moment = Moment(Lsn(1), datetime.now(UTC))
     rounds = Rounds(CopyOptions(every="1h"), Path(), as_json=False)
     report: Any = SimpleNamespace(mismatches=1, source_rows=1, target_rows=1, seconds=1.0)
-    since = {("1",): Since(moment, moment)}
+    since: dict[tuple[str | None, ...], Since] = {("1",): Since(moment, moment)}
     rounds.standings["a"] = Standing(report, since, moment)
     return list(rounds.collect())
 

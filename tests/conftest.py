@@ -54,6 +54,7 @@ _MARK_OF_FIXTURE = {"stack": "services", "spark": "spark", "disk": "root", "full
 _GROUPS = {
     "sinks": ("tests/conformance/", "tests/integration/test_verify.py"),
     "spark": (
+        "tests/integration/test_archive.py",
         "tests/integration/test_bad_records.py",
         "tests/integration/test_certificate.py",
         "tests/integration/test_changes_followed.py",

@@ -36,7 +36,7 @@ from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
 from replay.spark.connect import release
 from replay.spark.session import cancel_jobs, end
-from views.base.config import RebuildSettings, VerifyMode
+from views.base.config import RebuildSettings, RowsSource, VerifyMode
 from views.base.failure import of_view
 from views.base.progress import Stages
 from views.certificates.certify import signer_of
@@ -118,7 +118,8 @@ def run(request: Request, overrides: Given) -> None:
 
 
 def _settings(request: Request, overrides: Given) -> RebuildSettings:
-    needs = [] if request.builds_nothing else [BROKERS, REGISTRY]
+    reads_log = not request.builds_nothing and request.made_of is not RowsSource.ARCHIVE
+    needs = [BROKERS, REGISTRY] if reads_log else []
     project = load_project(request.project, overrides=overrides, needs=needs)
     if project.capture.source and needs:
         tell(f'reading the log of source "{project.capture.source}"')

@@ -63,6 +63,14 @@ class Kept(Section):
         str,
         Setting("Folder of the Delta tables, under the project's unless it is absolute, or a URI."),
     ] = "warehouse"
+    archive: Annotated[
+        str,
+        Setting(
+            "Folder of the archive of the log, which `changelog archive` fills and `--from "
+            "archive` reads; under the project's unless it is absolute, or a URI.",
+            "--archive",
+        ),
+    ] = "archive"
     checkpoint_days: Annotated[
         int, Field(ge=1), Setting("How long checkpoints stay, one a day; for `--as-of`.")
     ] = 7
@@ -270,3 +278,8 @@ def _refused(where: str, problem: str) -> ConfigurationError:
 def warehouse_of(project: Project) -> str:
     """Return the path or URI of the folder of Delta tables."""
     return project.under(project.section(Kept).warehouse)
+
+
+def archive_of(project: Project) -> str:
+    """Return the path or URI of the archive of the log."""
+    return project.under(project.section(Kept).archive)

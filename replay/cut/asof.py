@@ -13,7 +13,7 @@ frontiers may be gone; that changes nothing if no record was written between the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -70,14 +70,13 @@ def chosen(
     as_of: AsOf,
     topics: Sequence[str],
     *,
-    lag_ms: int,
-    now_ms: int,
+    is_next: Callable[[FrontierRecord], bool],
 ) -> FrontierRecord | None:
-    """Return the frontier that answers, or None when none on the topic does for certain.
+    """Return the frontier that answers, or None when none of them does for certain.
 
     `records`: the frontiers of a slot, in the order of their topic. `topics`: those that are to be
-    read. `lag_ms`: `min.compaction.lag.ms` of the frontier topic. `now_ms`: the broker's clock, at
-    the latest.
+    read. `is_next`: tells of a frontier whether none can have been removed between the one before
+    it and itself; see `is_young`.
     """
     steps = _advancing(records)
     if not steps:
@@ -92,8 +91,17 @@ def chosen(
     if place + 1 == len(steps):
         return None  # the log has not come so far
     following = steps[place + 1]
-    is_young = now_ms - following.appended_ms < lag_ms
-    return record if is_young or _same_records(record, following, topics) else None
+    is_certain = is_next(following) or _same_records(record, following, topics)
+    return record if is_certain else None
+
+
+def is_young(record: FrontierRecord, *, lag_ms: int, now_ms: int) -> bool:
+    """Tell whether a frontier is so young that it has made the cleaner remove nothing.
+
+    `lag_ms`: `min.compaction.lag.ms` of the frontier topic. `now_ms`: the broker's clock, at the
+    latest.
+    """
+    return now_ms - record.appended_ms < lag_ms
 
 
 def _advancing(records: Sequence[FrontierRecord]) -> list[FrontierRecord]:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import VerdictError
@@ -14,7 +15,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.clock import clock_ms
 from replay.base.config import ReplaySettings
 from replay.broker.topics import inspect, read_frontiers
-from replay.cut.asof import AsOf, chosen, nearest
+from replay.cut.asof import AsOf, chosen, is_young, nearest
 from replay.cut.cut import Cut, make_cut
 
 
@@ -56,7 +57,8 @@ def find_past(
     state = inspect(kafka, [frontier_topic])[frontier_topic]
     lag_ms = int(state.settings.get("min.compaction.lag.ms") or 0)
     now_ms = clock_ms() + settings.clock_allowance_ms
-    record_found = chosen(records, as_of, topics, lag_ms=lag_ms, now_ms=now_ms)
+    is_next = partial(is_young, lag_ms=lag_ms, now_ms=now_ms)
+    record_found = chosen(records, as_of, topics, is_next=is_next)
     why = "no frontier of it is left on the log"
     if records and as_of.reaches(records[-1].frontier, records[-1].frontier.epoch):
         why = "the log has not come so far"
@@ -76,14 +78,15 @@ def find_past(
 
     exact = records[bisect_left(records, x=True, key=is_exact) :]  # all from some moment on
     frontiers = [record.frontier for record in (*exact, *stored)]
-    raise _refused(as_of, why, nearest(frontiers, as_of, epoch), option)
+    raise refused(as_of, why, nearest(frontiers, as_of, epoch), option)
 
 
 def _same(one: Frontier, other: Frontier | None) -> bool:
     return other is not None and (one.epoch, one.lsn) == (other.epoch, other.lsn)
 
 
-def _refused(as_of: AsOf, why: str, near: Sequence[Frontier], option: str) -> VerdictError:
+def refused(as_of: AsOf, why: str, near: Sequence[Frontier], option: str) -> VerdictError:
+    """Return the error about a moment that cannot be given, with the nearest that can."""
     choices = [
         f"{option} {frontier.lsn} ({_moment(frontier.ts_us)}, epoch {frontier.epoch})"
         for frontier in near

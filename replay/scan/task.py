@@ -6,9 +6,10 @@ in its range: neither moved, nor sorted, nor decoded. Imported where the task ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -57,18 +58,28 @@ def run(job: ScanJob, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     """
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from _folded(job, job.ranges[number])
+            part = job.ranges[number]
+            records = LastRecords(job.rules, partition=part.partition, homes=job.homes)
+            read = partial(read_into, kafka=job.kafka, topic=job.topic, part=part)
+            yield from folded(records, read, job.topic, part.partition)
 
 
-def _folded(job: ScanJob, part: PartitionRange) -> Iterator[pa.RecordBatch]:
-    records = LastRecords(job.rules, partition=part.partition, homes=job.homes)
+def folded(
+    records: LastRecords, read: Callable[[LastRecords], None], topic: str, partition: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the last records of what is read, in the columns of `SPARK_SCHEMA`.
+
+    `read`: adds the records of a range of the partition.
+
+    Raises MarkedError: a record is none that capture wrote.
+    """
     with closing(records) as last:
         try:
-            read_into(last, job.kafka, job.topic, part)
+            read(last)
             for columns in last.drain(_ROWS, _BYTES):
-                yield _batch(part.partition, columns)
+                yield _batch(partition, columns)
         except StrangeRecordError as error:
-            place = f'topic "{job.topic}", partition {part.partition}, offset {error.offset}'
+            place = f'topic "{topic}", partition {partition}, offset {error.offset}'
             raise MarkedError(TaskFault.CORRUPT, f"{place}: {error.why}") from error
         yield _tally(last)
 

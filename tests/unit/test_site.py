@@ -26,6 +26,7 @@ KINDS = {
 """Kinds of blocks that run, or are read by what would read them; else a block is `text`."""
 TESTS = {
     "README.md": ("test_readme",),
+    "docs/archive.md": ("test_archive",),
     "docs/certificate.md": ("test_row_digests",),
     "docs/connect.md": ("test_connect_page",),
     "docs/design.md": ("test_design_page",),

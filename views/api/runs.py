@@ -21,7 +21,7 @@ from views.rebuild.rebuild import RebuildRun
 from views.rebuild.result.report import Outcome, ViewResult
 
 Verify = Literal["full", "changed", "sample", "none"]
-From = Literal["start", "checkpoint", "refresh"]
+From = Literal["start", "checkpoint", "refresh", "archive"]
 Word = TypeVar("Word", bound=Enum)
 
 

@@ -12,7 +12,7 @@ from changelog.contract.log.joined import CapturedLog
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.choices import ColumnChoice
 from replay.base.config import OnBadRecord, ReplaySettings
-from replay.base.sections import Logs, Spark, warehouse_of
+from replay.base.sections import Logs, Spark, archive_of, warehouse_of
 from replay.cut.asof import AsOf
 from views.base.sections import Rebuild, Runs
 
@@ -35,6 +35,7 @@ class RowsSource(Enum):
     START = "start"
     CHECKPOINT = "checkpoint"
     REFRESH = "refresh"
+    ARCHIVE = "archive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,11 @@ class RebuildSettings:
     def warehouse(self) -> str:
         """Return the path or URI of the folder of Delta tables."""
         return warehouse_of(self.project)
+
+    @property
+    def archive(self) -> str | None:
+        """Return the path or URI of the archive that is read in place of the log, or None."""
+        return archive_of(self.project) if self.source is RowsSource.ARCHIVE else None
 
     @property
     def logs(self) -> tuple[DeclaredLog | CapturedLog, ...]:

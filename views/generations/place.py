@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
-from changelog.contract.base.errors import ChangelogError
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.log.topic import locks_topic
+from changelog.kafka.cluster import Cluster
 from replay.spark.files import check_writable
 from views.base.config import RebuildSettings
 from views.base.sections import LockOn
@@ -15,7 +18,10 @@ from views.generations.history import GenerationHistory
 from views.leases.leases import Leases, place_of
 from views.leases.topic import LeaseTopic
 
+log = logging.getLogger("changelog.views")
+
 FOLDER = Path(".changelog") / "locks"
+_ANSWER_S = 5.0
 
 
 class LockPlace:
@@ -70,6 +76,9 @@ def place_for(settings: RebuildSettings) -> LockPlace:
     project, rebuild = settings.project, settings.rebuild
     if rebuild.lock is LockOn.LOCAL or not project.kafka.brokers:
         return LockPlace(project.root)
+    if settings.archive is not None and not _answers(project.kafka):
+        log.warning("the brokers do not answer: views are locked on this machine alone")
+        return LockPlace(project.root)
     leases = Leases(
         lambda: LeaseTopic(project.kafka, locks_topic(project.topic_prefix)),
         ttl_s=rebuild.lock_seconds,
@@ -81,6 +90,15 @@ def place_for(settings: RebuildSettings) -> LockPlace:
         return GenerationHistory(settings.warehouse).identity()
 
     return LockPlace(project.root, leases, warehouse)
+
+
+def _answers(kafka: KafkaConnection) -> bool:
+    """Tell whether the brokers answer within a few seconds."""
+    try:
+        Cluster(kafka, answer_s=_ANSWER_S).id()
+    except UnavailableError:
+        return False
+    return True
 
 
 def folder_of(root: Path) -> Path:

@@ -110,7 +110,7 @@ class RebuildRun:
         """Rebuild the views; a read during which the log moved is repeated a few times.
 
         Somebody may follow the views meanwhile, but for two kinds of runs: readers go back to an
-        older state, or what serves is built upon.
+        older state, which that of an archive may be, or what serves is built upon.
 
         Raises:
             LockedError: another run rebuilds one of them, or follows it and this one is of those.
@@ -119,6 +119,7 @@ class RebuildRun:
         """
         settings, names = self._run.settings, [spec.name for spec in specs]
         goes_back = settings.as_of is not None and not settings.stage
+        goes_back = goes_back or (settings.archive is not None and not settings.stage)
         self._alone = goes_back or settings.source is RowsSource.REFRESH
         place = self._run.place
         self._run.moving = Moving(place, names, self._run.stop)

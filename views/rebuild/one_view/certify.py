@@ -37,6 +37,7 @@ from views.verify.compare.evidence import Evidence
 from views.verify.compare.report import VerifyReport
 from views.verify.kept.keeper import NOWHERE, Keeping
 from views.verify.log.spread import Spread
+from views.verify.records.archived import LogArchive
 from views.verify.view import Mode, SentRows, VerifyRequest, verify_view
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Certifier:
             declared=declared,
             keeping=_keeping(settings, replay) if keeps else NOWHERE,
             spread=spread,
+            archive=None if settings.archive is None else LogArchive(uri_of(settings.archive)),
             tell=tell,
         )
 
@@ -95,7 +97,8 @@ class Certifier:
         is_for_tasks = everywhere or (
             rebuild.verify_on is VerifyOn.AUTO and _is_cluster(self._spark)
         )
-        if not is_for_tasks or self._settings.verify is VerifyMode.NONE:
+        reads_log = self._settings.archive is None and self._settings.verify is not VerifyMode.NONE
+        if not (is_for_tasks and reads_log):
             return None
         kafka, registry = project.kafka, project.registry
         return Spread(

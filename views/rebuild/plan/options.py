@@ -44,11 +44,12 @@ class Request:
         Path, typer.Option("--project", help="Folder with changelog.toml and views/.")
     ] = Path()
     source: Annotated[
-        Literal["start", "checkpoint"] | None,
+        Literal["start", "checkpoint", "archive"] | None,
         typer.Option(
             "--from",
-            help="Read the log from its start (the default), or what came after the checkpoints "
-            "of the warehouse, which are made if there are none.",
+            help="Read the log from its start (the default); what came after the checkpoints "
+            "of the warehouse, which are made if there are none; or what `changelog archive` has "
+            "copied, without brokers and registry.",
         ),
     ] = None
     as_of: Annotated[
@@ -271,6 +272,10 @@ class Request:
             (
                 self.certificate and (any(looks.values()) or self.following),
                 f"--certificate goes without {listed} and --follow",
+            ),
+            (
+                self.certificate and self.source == "archive",
+                "--certificate says what the log holds: it goes without --from archive",
             ),
             (
                 self.certificate and self.verify is VerifyMode.NONE,

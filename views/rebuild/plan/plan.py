@@ -15,8 +15,10 @@ from changelog.contract.rows.choices import ChoicesError, ColumnChoice, ValueCho
 from changelog.contract.rows.relation import TableName, unread
 from changelog.contract.rows.schema import SchemaPin
 from changelog.runtime.progress.steps import UNSEEN, Steps
+from replay.archive.read import ArchivedCut, find_archived, gives, newest, open_archived
+from replay.archive.store import Archive
 from replay.base.config import OnBadRecord
-from replay.base.sections import warehouse_of
+from replay.base.sections import archive_of, warehouse_of
 from replay.broker.topics import read_frontier
 from replay.cut.cut import Cut, make_cut
 from replay.cut.others import make_other_cuts
@@ -60,6 +62,7 @@ class Plan:
     # no state of them can be continued
     unkeyed: Collection[TableName] = ()
     others: tuple[CapturedLog, ...] = ()  # the logs of other captures that are read
+    archived: ArchivedCut | None = None  # what is read in place of the log
 
     @property
     def cuts(self) -> CutParts:
@@ -71,6 +74,8 @@ class Plan:
     @property
     def stands(self) -> list[TableName]:
         """Return the tables whose states cannot be continued: their views are computed whole."""
+        if self.archived is not None:
+            return [*self.cut.topics]
         foreign = [*(log.table for log in self.logs), *(log.table for log in self.others)]
         return [*foreign, *self.unkeyed]
 
@@ -84,6 +89,8 @@ class Plan:
         if self.logs and parts is None:
             return open_declared(spark, kafka, registry, self.cut, self.logs)
         schemas = {t: self.schemas[t] for t in tables_of(specs) if t in self.schemas}
+        if self.archived is not None:
+            return open_archived(spark, self.archived, schemas)
         if parts is None:
             return open_replay(spark, kafka, self.cut, schemas)
         opened = [
@@ -108,6 +115,7 @@ class ViewPlan:
     serving: int | None  # the number that every sink serves, or None
     # the plan to bring checkpoints there; None when the log is read from its start
     advance: Advance | None = None
+    archived: ArchivedCut | None = None  # what would be read in place of the log
     analysis: Analysis | None = None  # the facts about the view before it is built
     # the difference of its file to that of the serving generation; empty if there is none, None if
     # that file is not on record
@@ -171,6 +179,8 @@ class ViewPlan:
     def _from(self) -> dict[str, str]:
         """Return for each topic the start of its read, as text."""
         topics = [self.cut.topics[table] for table in self.spec.tables]
+        if self.archived is not None:
+            return dict.fromkeys(topics, f"the archive {self.archived.archive.root}")
         if self.advance is None:
             return dict.fromkeys(topics, "the log's start")
         starts = {}
@@ -259,6 +269,8 @@ def planned(
         ConfigurationError: records are to be quarantined that checkpoints do not keep.
     """
     project = settings.project
+    if settings.archive is not None:
+        return _from_archive(specs, settings, Archive(settings.archive), steps)
     if logs := logs_of(specs, settings):
         if settings.as_of is not None:
             raise no_frontier(specs, "no older state of them can be given", "leave out --as-of")
@@ -289,6 +301,30 @@ def planned(
         if advance.verdict.allows_read:
             _require_proof(cut)
     return Plan(cut.record, advance.cut(), advance=advance)
+
+
+def _from_archive(
+    specs: Sequence[ViewSpec], settings: RebuildSettings, archive: Archive, steps: Steps
+) -> Plan:
+    """Plan views from the archive of the log."""
+    if logs_of(specs, settings):
+        raise no_frontier(specs, "no archive has them", "leave out --from archive")
+    if settings.on_bad_record is OnBadRecord.QUARANTINE:
+        raise ConfigurationError(
+            "records of an archive are not quarantined", hint="--on-bad-record fail"
+        )
+    steps.more(1)
+    steps.begin("the archive")
+    last = newest(archive)
+    for spec in specs:
+        check_captured(spec, {*last.frontier.tables.values()}, last.frontier.excluded)
+    tables = tables_of(specs)
+    archived = find_archived(archive, settings.as_of, tables, settings=settings.replay())
+    steps.done()
+    unkeyed = unkeyed_of(archived.cut.topics, archived.cut.record.frontier)
+    if unkeyed:
+        _check_bags(specs, unkeyed, settings)
+    return Plan(archived.cut.record, archived.cut, unkeyed=unkeyed, archived=archived)
 
 
 def _check_bags(
@@ -375,13 +411,25 @@ def schemas_now(
     """
     if plan.logs and plan.parts is None:
         return {}
-    project, schemas = settings.project, dict[TableName, TopicSchemas]()
+    schemas = dict[TableName, TopicSchemas]()
     for cut in [plan.cut] if plan.parts is None else plan.parts.captured:
-        own = schemas_of(project.registry, project.kafka, cut.record.frontier, cut.topics, steps)
-        schemas |= own
+        schemas |= _schemas_of(plan, settings, cut.record.frontier, cut.topics, steps)
     if not settings.choices:
         return schemas
     return _with_choices(schemas, plan, settings)
+
+
+def _schemas_of(
+    plan: Plan,
+    settings: RebuildSettings,
+    frontier: Frontier,
+    topics: Mapping[TableName, str],
+    steps: Steps = UNSEEN,
+) -> dict[TableName, TopicSchemas]:
+    if plan.archived is not None:
+        return plan.archived.schemas_of(topics)
+    project = settings.project
+    return schemas_of(project.registry, project.kafka, frontier, topics, steps)
 
 
 def _with_choices(
@@ -424,7 +472,6 @@ def _require_column(
             if (why := choice.obstacles(schema)) is None:
                 return
             reasons += why
-    project = settings.project
     captured = [cut.record.frontier for cut in plan.cuts.captured]
     for frontier in captured:
         more = {
@@ -432,7 +479,7 @@ def _require_column(
             for topic, table in frontier.tables.items()
             if table not in own and choice.is_of(table)
         }
-        for table_schemas in schemas_of(project.registry, project.kafka, frontier, more).values():
+        for table_schemas in _schemas_of(plan, settings, frontier, more).values():
             if (why := choice.obstacles(table_schemas.logged(table_schemas.reader_id))) is None:
                 return
             reasons += why
@@ -477,7 +524,7 @@ def pins_now(plan: Plan, settings: RebuildSettings) -> dict[str, SchemaPin]:
 
 
 def _cut(
-    newest: FrontierRecord,
+    last: FrontierRecord,
     tables: Sequence[TableName],
     settings: RebuildSettings,
     *,
@@ -489,7 +536,7 @@ def _cut(
     if settings.as_of is None:
         sample = sample and not settings.reads_checkpoints
         return make_cut(
-            project.kafka, newest, tables, settings=settings.replay(), sample=sample, steps=steps
+            project.kafka, last, tables, settings=settings.replay(), sample=sample, steps=steps
         )
     may_be_stored = (
         settings.source is not RowsSource.START
@@ -497,15 +544,22 @@ def _cut(
     )
     steps.more(1)
     steps.begin("the older state")
-    past = find_past(
-        project.kafka,
-        settings.frontier_topic,
-        project.slot,
-        settings.as_of,
-        tables,
-        stored=_stored(store_of(project), newest, tables) if may_be_stored else (),
-        settings=settings.replay(),
-    )
+    try:
+        past = find_past(
+            project.kafka,
+            settings.frontier_topic,
+            project.slot,
+            settings.as_of,
+            tables,
+            stored=_stored(store_of(project), last, tables) if may_be_stored else (),
+            settings=settings.replay(),
+        )
+    except VerdictError as error:
+        archived = gives(Archive(archive_of(project)), settings.as_of, tables)
+        if archived is None:
+            raise
+        has = f"the archive has it: --from archive --as-of {archived.lsn}"
+        raise VerdictError(str(error.args[0]), hint=f"{has}; or {error.hint}") from error
     steps.done()
     return past.cut
 
@@ -516,13 +570,13 @@ def store_of(project: Project) -> CheckpointStore:
 
 
 def _stored(
-    store: CheckpointStore, newest: FrontierRecord, tables: Sequence[TableName]
+    store: CheckpointStore, last: FrontierRecord, tables: Sequence[TableName]
 ) -> list[FrontierRecord]:
     """Return the frontiers at which every table has a checkpoint, oldest first."""
     by_place: dict[tuple[int, int], FrontierRecord] = {}
     common: set[tuple[int, int]] | None = None
     for table in tables:
-        topic = newest.frontier.topic_of(table)
+        topic = last.frontier.topic_of(table)
         checkpoints = store.manifest(topic).checkpoints if topic is not None else ()
         own = {(c.frontier.epoch, int(c.frontier.lsn)): c.base.record for c in checkpoints}
         by_place |= own
@@ -559,6 +613,7 @@ def plan_view(
         generation=next_generation(generations, history.states(spec.name)),
         serving=number,
         advance=plan.advance,
+        archived=plan.archived,
         analysis=analysis,
         definition_diff=_definition_diff(spec, number, history),
         choices=tuple(choices_of(spec, plan.schemas)),

@@ -73,7 +73,9 @@ class Publication:
         """Move readers to generations that are whole and proved, and record it."""
         plan = Plan(replay.cut.record, replay.cut)
         self._run.record(SEALED, builds, plan, replay)
-        follows = not self._run.is_follower and self._run.settings.as_of is None
+        settings = self._run.settings
+        goes_back = settings.as_of is not None or settings.archive is not None
+        follows = not (self._run.is_follower or goes_back)
         takeover = Takeover(self._run.settings, self._run.history, self._brought)
         if follows:
             # Most of the way is made while the follower goes on.

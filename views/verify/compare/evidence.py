@@ -29,6 +29,7 @@ from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, let_go, scratch
 from views.verify.processes.stages import StageTimes
+from views.verify.records.archived import LogArchive
 
 
 class _CancelledError(Exception):
@@ -53,6 +54,7 @@ class Evidence:
         declared: Sequence[DeclaredLog] = (),
         keeping: Keeping = NOWHERE,
         spread: Spread | None = None,
+        archive: LogArchive | None = None,
         tell: Tell = quiet,
     ) -> None:
         """Store the arguments; reads nothing.
@@ -62,11 +64,12 @@ class Evidence:
         topic the versions of schemas to read by. `quarantines`: leave out the rows whose records
         cannot be read, and count these. `declared`: the tables that are logs of other programs.
         `keeping`: where proved states are stored, and for which use. `spread`: has the tasks that
-        read large topics; None to read all of them here.
+        read large topics; None to read all of them here. `archive`: an archive of the log to read
+        in place of brokers and registry.
         """
         self._keeping = keeping
         self._keeper: Keeper | None = None
-        self._spread, self._tell = spread, tell
+        self._spread, self._archive, self._tell = spread, archive, tell
         self._ahead: dict[TableName, Future[Taken]] = {}
         self._is_over = threading.Event()
         self._spread_tables: SpreadTables | None = None
@@ -191,6 +194,7 @@ class Evidence:
                 declared=self._declared,
                 work_directory=self._work_directory,
                 tell=self._report,
+                archive=self._archive,
             )
             keeper = Keeper(
                 self._keeping,

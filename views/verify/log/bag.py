@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
+from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError
@@ -23,6 +24,7 @@ from changelog.contract.log.order import PLACE_DIGITS, place_columns
 from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
+from views.verify.records.archived import ArchivedRecord
 from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place
 from views.verify.records.topic import unmoved
 from views.verify.values.types import quoted
@@ -74,17 +76,32 @@ def read_changes(
         VerdictError: it has lost its beginning.
         UnavailableLogError: the brokers do not answer.
     """
-    since, cut = frontier.since.get(topic), Position(frontier.epoch, frontier.lsn, 0)
     ends = dict(enumerate(frontier.ends[topic]))
+    with unmoved(kafka, frontier, topic) as facts:
+        begins = dict(enumerate(beginnings(frontier, topic, facts.starts)))
+        records = messages(kafka, topic, begins, ends)
+        return take_changes(records, frontier, topic, database, table)
+
+
+def take_changes(
+    records: Iterable[Message | ArchivedRecord],
+    frontier: Frontier,
+    topic: str,
+    database: duckdb.DuckDBPyConnection,
+    table: str,
+) -> ReadChanges:
+    """Take the records of a topic without keys up to the frontier into a new table.
+
+    Raises CorruptRecordError: a record breaks the contract; names topic, partition and offset.
+    """
+    since, cut = frontier.since.get(topic), Position(frontier.epoch, frontier.lsn, 0)
     count, newest = 0, (b"", b"")
     make_table(database, table, _CHANGES)
 
     def batches() -> Iterator[pa.Table]:
         nonlocal count, newest
         rows: list[tuple[int, int, bool, int, int, bytes]] = []
-        for message in messages(
-            kafka, topic, dict(enumerate(beginnings(frontier, topic, facts.starts))), ends
-        ):
+        for message in records:
             count += 1
             part, off, value = message.partition() or 0, message.offset() or 0, message.value()
             headers = dict(message.headers() or ())
@@ -111,8 +128,7 @@ def read_changes(
         if rows:
             yield table_of_rows(rows, _CHANGES)
 
-    with unmoved(kafka, frontier, topic) as facts:
-        fill(database, table, batches())
+    fill(database, table, batches())
     schema_id = int.from_bytes(newest[1][1:]) if newest[1] else None
     return ReadChanges(count, schema_id)
 

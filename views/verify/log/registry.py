@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Mapping
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -104,6 +105,20 @@ class WriterSchemas:
         )
         bound(client)
         return client
+
+
+class ArchivedSchemas(WriterSchemas):
+    """The schemas that an archive of the log has, without a registry."""
+
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        """Take the text of each schema by its id."""
+        super().__init__(RegistryConnection(url=""))
+        self._texts = texts
+
+    def _fetch(self, schema_id: int) -> str:
+        if schema_id not in self._texts:
+            raise CorruptRecordError(f"the archive does not have schema {schema_id}")
+        return self._texts[schema_id]
 
 
 def _tell(state: RetryCallState) -> None:

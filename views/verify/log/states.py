@@ -22,16 +22,17 @@ from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.columns import SCHEMA
 from views.base.pace import Tell, quiet
-from views.verify.log.bag import add_places, keep_rows, read_changes
+from views.verify.log.bag import add_places, keep_rows, read_changes, take_changes
 from views.verify.log.columns import is_by_column
 from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_declared
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
-from views.verify.log.registry import WriterSchemas
+from views.verify.log.registry import ArchivedSchemas, WriterSchemas
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
 from views.verify.processes.scratch import fill, let_go, make_table
-from views.verify.records.read import read_schema_topic
+from views.verify.records.archived import LogArchive
+from views.verify.records.read import beginnings, read_schema_topic
 from views.verify.records.survivors import FoldedBuckets, FoldedTable, SurvivorRules, Survivors
-from views.verify.records.topic import TopicRecords, read_topic
+from views.verify.records.topic import TopicRecords, read_archived, read_topic
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import quoted
 
@@ -83,6 +84,7 @@ class FrontierTables:
         work_directory: Path | None = None,
         tell: Tell = quiet,
         schemas: WriterSchemas | None = None,
+        archive: LogArchive | None = None,
     ) -> None:
         """Store the arguments; reads nothing.
 
@@ -91,7 +93,7 @@ class FrontierTables:
         count these. `keeps_records`: keep all records in the database, superseded ones too.
         `declared`: the tables that are logs of other programs. `work_directory`: the folder for
         files, None for the system's temporary one. `schemas`: a cache of schemas; None for a new
-        one.
+        one. `archive`: an archive of the log to read in place of brokers and registry.
         """
         self._declared = declared or {}
         self._tell = tell
@@ -102,7 +104,9 @@ class FrontierTables:
         self._noted: dict[str, dict[str, list[str]]] = {}
         self._database = database
         self._kafka = kafka
-        self._schemas = schemas or WriterSchemas(registry)
+        self._archive = archive
+        own = WriterSchemas(registry) if archive is None else ArchivedSchemas(archive.texts())
+        self._schemas = schemas or own
         self._frontier = frontier
         self._count = self._loaded = 0
 
@@ -125,23 +129,13 @@ class FrontierTables:
             why = self._frontier.why_absent(table)
             raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
         self._count += 1
-        pin = self._pins.get(topic)
         quarantine = Quarantine() if self._quarantines else None
         if table in self._declared:
             return self._fold_declared(self._declared[table], quarantine)
         frontier = self._frontier.of(topic)
         if not frontier.scope_of(topic).keyed:
             return self._fold_bag(table, topic)
-        records = read_topic(
-            self._kafka,
-            frontier,
-            topic,
-            key_id=None if pin is None else pin.key,
-            behind=None if behind is None else behind.ends[topic],
-            quarantine=quarantine,
-            work_directory=self._work_directory,
-            tell=self._tell,
-        )
+        records = self._records(topic, frontier, behind, quarantine)
         since = frontier.since.get(topic)
         if behind is not None:  # older records are resends
             since = Position(behind.epoch, behind.lsn, 0)
@@ -163,6 +157,35 @@ class FrontierTables:
         survivors = FoldedBuckets(self._database, records.buckets, rules)
         return Folded(table, topic, records.count, survivors, decoder, schema, quarantine, raw)
 
+    def _records(
+        self,
+        topic: str,
+        frontier: Frontier,
+        behind: Frontier | None,
+        quarantine: Quarantine | None,
+    ) -> TopicRecords:
+        pin = self._pins.get(topic)
+        key_id = None if pin is None else pin.key
+        if self._archive is not None:
+            return read_archived(
+                self._archive,
+                frontier,
+                topic,
+                key_id=key_id,
+                work_directory=self._work_directory,
+                tell=self._tell,
+            )
+        return read_topic(
+            self._kafka,
+            frontier,
+            topic,
+            key_id=key_id,
+            behind=None if behind is None else behind.ends[topic],
+            quarantine=quarantine,
+            work_directory=self._work_directory,
+            tell=self._tell,
+        )
+
     def _kept(self, records: TopicRecords) -> str:
         """Copy all records into a table of DuckDB; returns its name."""
         raw = f"__raw_{self._count}"
@@ -174,7 +197,12 @@ class FrontierTables:
     def _fold_bag(self, table: TableName, topic: str) -> Folded:
         survivors = f"__survivors_{self._count}"
         frontier = self._frontier.of(topic)
-        records = read_changes(self._kafka, frontier, topic, self._database, survivors)
+        if self._archive is not None:
+            begins = beginnings(frontier, topic, self._archive.starts(frontier, topic))
+            archived = self._archive.messages(frontier, topic, begins)
+            records = take_changes(archived, frontier, topic, self._database, survivors)
+        else:
+            records = read_changes(self._kafka, frontier, topic, self._database, survivors)
         try:
             reader = self.reader(table, topic, records.newest_schema_id, None)
         except BaseException:
@@ -231,8 +259,7 @@ class FrontierTables:
         frontier = self._frontier.of(topic)
         form, pin = frontier.scope_of(topic).form, self._pins.get(topic)
         if form.output is Output.JSON:
-            source = frontier.tables.get(topic, table)
-            values = self._noted_schemas(schema_topic_of(topic, source)).get(f"{topic}-value", [])
+            values = self._noted_values(topic, frontier.tables.get(topic, table))
             if not values:
                 return None
             text = values[-1 if pin is None else pin.value]
@@ -249,10 +276,14 @@ class FrontierTables:
                 f'topic "{topic}", schema {newest}: {error.args[0]}', hint=error.hint
             ) from error
 
-    def _noted_schemas(self, topic: str) -> dict[str, list[str]]:
-        if topic not in self._noted:
-            self._noted[topic] = read_schema_topic(self._kafka, topic)
-        return self._noted[topic]
+    def _noted_values(self, topic: str, source: TableName) -> list[str]:
+        """Return the schemas of a topic's documents, the oldest first."""
+        if self._archive is not None:
+            return self._archive.values_of(topic)
+        noted = schema_topic_of(topic, source)
+        if noted not in self._noted:
+            self._noted[noted] = read_schema_topic(self._kafka, noted)
+        return self._noted[noted].get(f"{topic}-value", [])
 
     def schema_text(self, schema_id: int) -> str:
         """Return the text of a schema.

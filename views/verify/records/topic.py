@@ -29,6 +29,7 @@ from changelog.native import Intake, RecordColumns
 from changelog.native.columns import NO_EPOCH, IntakeNews, ReadOutcome, RecordFault
 from views.base.pace import Pace, Tell, quiet
 from views.verify.processes.pool import helpers
+from views.verify.records.archived import LogArchive, as_columns
 from views.verify.records.read import (
     STALL_SECONDS,
     TopicFacts,
@@ -226,6 +227,53 @@ def read_topic(
         stack.pop_all()
     newest = None if findings.newest is None else int.from_bytes(findings.newest[1][1:], "big")
     return TopicRecords(findings.count, newest, buckets)
+
+
+def read_archived(
+    archive: LogArchive,
+    frontier: Frontier,
+    topic: str,
+    *,
+    key_id: int | None = None,
+    work_directory: Path | None = None,
+    tell: Tell = quiet,
+) -> TopicRecords:
+    """Read all records of a topic before the frontier's ends from an archive of the log.
+
+    The arguments are those of `read_topic`.
+
+    Raises:
+        LogError: the archive does not have them all, or was altered.
+        CorruptRecordError: a record breaks the contract; names topic, partition and offset.
+        UnavailableError: the storage does not answer.
+    """
+    ends = frontier.ends[topic]
+    findings = findings_of(frontier, topic, key_id, None)
+    starts = beginnings(frontier, topic, archive.starts(frontier, topic))
+    offsets = sum(max(0, end - first) for first, end in zip(starts, ends, strict=True))
+    with ExitStack() as stack:
+        buckets = buckets_of(offsets, work_directory)
+        stack.callback(buckets.close)
+        pace = Pace(tell, f'topic "{topic}": read', offsets, "records")
+        for _, table in archive.tables(frontier, topic, starts):
+            records = as_columns(table, findings.keys.beginning)
+            findings.look(records)
+            for bucket, part in _parted(records, len(buckets)):
+                buckets.put(bucket, part)
+            pace.add(records.num_rows)
+        findings.require()
+        stack.pop_all()
+    newest = None if findings.newest is None else int.from_bytes(findings.newest[1][1:], "big")
+    return TopicRecords(findings.count, newest, buckets)
+
+
+def _parted(records: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the records of each bucket: all records of a key are in one."""
+    if not records.num_rows:
+        return
+    places = homes_of(records["key"].combine_chunks(), buckets)
+    for bucket in np.unique(places):
+        yield int(bucket), records.take(pa.array(np.flatnonzero(places == bucket)))
 
 
 def findings_of(

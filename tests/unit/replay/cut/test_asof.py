@@ -1,12 +1,13 @@
 """Which frontier an older state is taken from; pure."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.lsn import Lsn
-from replay.cut.asof import AsOf, chosen, nearest, parse_as_of
+from replay.cut.asof import AsOf, chosen, is_young, nearest, parse_as_of
 from tests.unit.replay.states import APPENDED_MS, LAG_MS, RECORD
 
 SECOND = 1_000
@@ -30,9 +31,9 @@ RECORDS = [record(number) for number in range(1, 6)]
 
 
 def offset_of(asked, records=RECORDS, *, age_ms=0):
-    found = chosen(
-        records, asked, ["things"], lag_ms=LAG_MS, now_ms=records[-1].appended_ms + age_ms
-    )
+    now_ms = records[-1].appended_ms + age_ms
+    is_next = partial(is_young, lag_ms=LAG_MS, now_ms=now_ms)
+    found = chosen(records, asked, ["things"], is_next=is_next)
     return found and found.offset
 
 

@@ -1,0 +1,201 @@
+"""An archive on a disk or in an object store: its manifests and its files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.exceptions import BaseError
+
+from changelog.contract.base.errors import LockedError, UnavailableError
+from changelog.contract.base.secret import redacted
+from changelog.contract.log.frontier import Frontier, FrontierRecord
+from replay.archive.manifest import ArchivedFile, ArchiveError, Segment, require_chain
+from replay.spark.files import Files, uri_of
+
+MANIFESTS, SEGMENTS = "manifests", "segments"
+_AT_ONCE = 16  # manifests that are read at the same time
+
+RECORDS = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""A record as it is on the log, byte for byte."""
+FRONTIERS = pa.schema(
+    [("offset", pa.int64()), ("appended_ms", pa.int64()), ("frontier", pa.string())]
+)
+
+
+class Archive:
+    """The archive at a place, an absolute path or URI."""
+
+    def __init__(self, place: str) -> None:
+        """Open an archive; reads nothing."""
+        self.root = uri_of(place)
+        self._files = Files()
+
+    def place(self, name: str) -> str:
+        """Return the path or URI of a file of the archive."""
+        return f"{self.root}/{name}"
+
+    def segments(self) -> list[Segment]:
+        """Read all manifests, the oldest first; none where there is no archive yet.
+
+        Raises ArchiveError: one is missing, was altered, or cannot be read.
+        """
+        names = [name for name in self._names(MANIFESTS) if name.endswith(".json")]
+        with ThreadPoolExecutor(_AT_ONCE, "manifests") as pool:
+            contents = list(pool.map(self._read, (f"{MANIFESTS}/{name}" for name in names)))
+        read = [
+            (name, data, Segment.from_bytes(data, self._shown(f"{MANIFESTS}/{name}")))
+            for name, data in zip(names, contents, strict=True)
+        ]
+        require_chain(read)
+        return [segment for _, _, segment in read]
+
+    def commit(self, segment: Segment) -> None:
+        """Write the manifest of a segment whose files are all there: from then on it counts.
+
+        Raises LockedError: another process has written the one of this number.
+        """
+        name = f"{MANIFESTS}/{segment.number:08d}.json"
+        try:
+            self._create(name, segment.to_bytes())
+        except FileExistsError:
+            raise LockedError(
+                f"another process archives to {redacted(self.root)}: it has written {name}",
+                hint="let one process archive a log; run it again",
+            ) from None
+
+    def write(self, name: str, table: pa.Table, place: tuple[int, int, int]) -> ArchivedFile:
+        """Write a Parquet file, whole or not at all.
+
+        `place`: partition, first offset, and first offset behind it.
+        """
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd", write_statistics=False)
+        data = buffer.getvalue()
+        self._create(name, data)
+        digest = hashlib.sha256(data).hexdigest()
+        return ArchivedFile(name, *place, table.num_rows, len(data), digest)
+
+    def table(self, file: ArchivedFile) -> pa.Table:
+        """Read a file and check that it is the one that was written.
+
+        Raises ArchiveError: it is missing or was altered; names it.
+        """
+        return checked_table(self._read(file.name), file, self._shown(file.name))
+
+    def frontiers(self, segment: Segment) -> list[FrontierRecord]:
+        """Return the frontiers since the segment before, the segment's own at the end.
+
+        Raises ArchiveError: the file is missing or was altered.
+        """
+        rows = self.table(segment.frontiers).to_pylist()
+        return [
+            FrontierRecord(Frontier.from_json(row["frontier"]), row["offset"], row["appended_ms"])
+            for row in rows
+        ]
+
+    def remove_unnamed(self, segments: Sequence[Segment]) -> list[str]:
+        """Remove the files of killed runs; returns the names of their folders.
+
+        A folder whose number has a manifest that does not name it can never count. One of the next
+        number may be in writing.
+        """
+        named = {segment.frontiers.name.split("/")[1] for segment in segments}
+        gone = [
+            name
+            for name in self._names(SEGMENTS)
+            if name not in named and int(name.partition("-")[0]) <= len(segments)
+        ]
+        for name in gone:
+            self._files.remove(self.place(f"{SEGMENTS}/{name}"))
+        return gone
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._files.names(self.place(folder))
+        except OSError as error:
+            raise self._failed(folder, error) from error
+
+    def _create(self, name: str, data: bytes) -> None:
+        try:
+            self._files.create(self.place(name), data, makes_folder=True)
+        except FileExistsError:
+            raise
+        except (BaseError, OSError) as error:
+            raise self._failed(name, error) from error
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self._files.read(self.place(name))
+        except FileNotFoundError as error:
+            raise ArchiveError(f"the archive has lost {self._shown(name)}") from error
+        except (BaseError, OSError) as error:
+            raise self._failed(name, error) from error
+
+    def _shown(self, name: str) -> str:
+        return redacted(self.place(name))
+
+    def _failed(self, name: str, error: Exception) -> UnavailableError:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        return UnavailableError(
+            f"the archive cannot be reached at {self._shown(name)}: {redacted(line)}",
+            hint="`archive` of [rebuild] in changelog.toml says where it is; for a store the "
+            "environment says who asks, as for a warehouse",
+        )
+
+
+def checked_table(data: bytes, file: ArchivedFile, shown: str) -> pa.Table:
+    """Return the rows of a file's bytes.
+
+    Raises ArchiveError: they are not the bytes that were written.
+    """
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        raise ArchiveError(f"the file {shown} was altered: its digest is another")
+    return pq.read_table(io.BytesIO(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The counts of an archive whose every byte was checked."""
+
+    segments: int
+    files: int
+    records: int
+    size: int  # in bytes
+
+
+def check(archive: Archive) -> Iterator[tuple[str, Checked]]:
+    """Read every file and compare it with its manifest; yields the counts after each segment.
+
+    Raises ArchiveError: a file or manifest is missing, was altered, or has other records.
+    """
+    files = records = size = 0
+    for number, segment in enumerate(archive.segments(), start=1):
+        for file in segment.files:
+            table = archive.table(file)
+            if table.num_rows != file.records or not _is_in_place(table, file):
+                raise ArchiveError(f"the file {file.name} has other records than its manifest says")
+            files, records, size = files + 1, records + table.num_rows, size + file.size
+        yield str(segment.frontier.lsn), Checked(number, files, records, size)
+
+
+def _is_in_place(table: pa.Table, file: ArchivedFile) -> bool:
+    offsets = table["offset"].to_pylist()
+    if "partition" in table.column_names and set(table["partition"].to_pylist()) - {file.partition}:
+        return False
+    in_range = all(file.start <= offset < file.end for offset in offsets)
+    return in_range and offsets == sorted(set(offsets))
