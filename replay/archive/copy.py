@@ -177,6 +177,12 @@ class _Run:
         self._before = sha256(self._last.to_bytes()).hexdigest() if self._last else ""
         self._number = len(segments) + 1
         self._record = record
+        # Of a topic without the rows or operations of its table nothing can be rebuilt.
+        self._tables = {
+            topic: table
+            for topic, table in record.frontier.tables.items()
+            if not [*record.frontier.scope_of(topic).obstacles()]
+        }
         self._schemas = newest_schemas(segments)
         frontier = record.frontier
         self._folder = (
@@ -185,13 +191,13 @@ class _Run:
         )
 
     def copy(self) -> Copied:
-        source, frontier = self._source, self._record.frontier
-        self._steps.more(len(frontier.tables) + 1)
+        source, tables = self._source, self._tables
+        self._steps.more(len(tables) + 1)
         self._steps.begin("how topics stand")
         cut = make_cut(
             source.kafka,
             self._record,
-            list(frontier.tables.values()),
+            list(tables.values()),
             settings=source.settings,
             clock=source.clock,
         )
@@ -199,7 +205,7 @@ class _Run:
         bags = self._bags(cut.states)
         ranges = [
             part
-            for topic in frontier.tables
+            for topic in tables
             if (part := self._range(topic, cut, last_cut, bags, why_not)) is not None
         ]
         self._steps.done()
@@ -219,7 +225,7 @@ class _Run:
             topics=topics,
             left_out={
                 topic: "; ".join(cut.verdict.topics[topic].reasons)
-                for topic in frontier.tables
+                for topic in tables
                 if topic not in topics
             },
         )
@@ -235,7 +241,7 @@ class _Run:
         return {
             topic: part
             for topic, part in self._last.topics.items()
-            if topic in self._record.frontier.tables
+            if topic in self._tables
             and topic in states
             and (states[topic].topic_id, states[topic].cluster_id) == (part.topic_id, cluster)
         }
@@ -307,11 +313,9 @@ class _Run:
         """Write the records of a range to files."""
         self._steps.begin(part.topic)
         files = list(self._files(part))
-        frontier = self._record.frontier
         # Behind the records: every version that one of them names is there by now.
-        read = reader.of_table(
-            part.topic, frontier.tables[part.topic], frontier.scope_of(part.topic)
-        )
+        scope = self._record.frontier.scope_of(part.topic)
+        read = reader.of_table(part.topic, self._tables[part.topic], scope)
         schemas = ArchivedSchemas(
             key_id=read.key_id, key=read.key, writers=dict(read.writers), reader_id=read.reader_id
         )

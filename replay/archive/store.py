@@ -194,8 +194,11 @@ def check(archive: Archive) -> Iterator[tuple[str, Checked]]:
 
 
 def _is_in_place(table: pa.Table, file: ArchivedFile) -> bool:
-    offsets = table["offset"].to_pylist()
-    if "partition" in table.column_names and set(table["partition"].to_pylist()) - {file.partition}:
+    offsets = table["offset"].to_numpy()
+    if (
+        "partition" in table.column_names
+        and (table["partition"].to_numpy() != file.partition).any()
+    ):
         return False
-    in_range = all(file.start <= offset < file.end for offset in offsets)
-    return in_range and offsets == sorted(set(offsets))
+    is_in_range = (offsets >= file.start).all() and (offsets < file.end).all()
+    return bool(is_in_range and (offsets[1:] > offsets[:-1]).all())

@@ -1,0 +1,462 @@
+"""An archive of the log on real servers: killed, overtaken by compaction, read with Kafka gone.
+
+And docs/archive.md: its commands.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg2.extensions import parse_dsn
+
+from changelog.contract.base.connection import KafkaConnection
+from changelog.contract.base.errors import LockedError, VerdictError
+from changelog.contract.log.frontier import FrontierRecord
+from changelog.contract.log.topic import frontier_topic
+from changelog.contract.rows.relation import TableName
+from changelog.stack.base.ports import pick
+from replay.archive import copy
+from replay.archive.copy import CopySource, copy_news
+from replay.archive.manifest import ArchiveError, Segment
+from replay.archive.read import find_archived, open_archived
+from replay.archive.store import Archive, check
+from replay.base.config import ReplaySettings
+from replay.base.failures import translated
+from replay.broker.topics import read_frontier
+from replay.cut import cut
+from replay.cut.asof import AsOf
+from replay.verdict.verdict import Verdict, VerdictKind
+from tests.support.builders import make_relation
+from tests.support.captured_project import (
+    REPOSITORY,
+    CapturedProject,
+    captured_database,
+    rebuild_view,
+)
+from tests.support.cleaning import present, wait_cleaned
+from tests.support.log_writer import CLEAN_AT_ONCE, LogWriter
+from tests.support.object_store import object_store
+from tests.support.page_lines import commands_of, plain
+from tests.support.replays import replay_of
+from tests.support.services import own_broker
+from views.rebuild.plan import plan
+from views.verify.records.archived import LogArchive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+PAGE = REPOSITORY / "docs" / "archive.md"
+THINGS = TableName("public", "things")
+ORDERS = """
+CREATE TABLE orders (id int PRIMARY KEY, customer int, amount numeric(10, 2), placed timestamptz);
+INSERT INTO orders SELECT n, n % 7, n * 0.25, timestamptz '2026-01-01Z' + n * interval '1 hour'
+FROM generate_series(1, 300) n;
+"""
+SHOP = f"""
+{ORDERS}
+CREATE TABLE customers (id int PRIMARY KEY, name text);
+INSERT INTO customers SELECT n, 'name ' || n FROM generate_series(0, 6) n;
+CREATE TABLE marks (kind text, note text);
+ALTER TABLE marks REPLICA IDENTITY FULL;
+INSERT INTO marks VALUES ('a', 'x'), ('a', 'x'), ('b', NULL);
+"""
+ORDER_ROWS = """
+SELECT o.id, c.name, o.amount, o.placed FROM orders o JOIN customers c ON c.id = o.customer
+"""
+MARK_ROWS = "SELECT kind, count(*) AS times, count(note) AS notes FROM marks GROUP BY kind"
+VIEWS = {
+    "orders_kept.sql": f"-- key: id\n{ORDER_ROWS}",
+    "marks_kept.sql": f"-- key: kind\n{MARK_ROWS}",
+}
+Rows = dict[str, list[tuple[Any, ...]]]
+
+
+def source_rows(project: CapturedProject) -> Rows:
+    return {
+        "orders_kept": sorted(project.query(ORDER_ROWS)),
+        "marks_kept": sorted(project.query(MARK_ROWS)),
+    }
+
+
+def served_rows(project: CapturedProject) -> Rows:
+    return {view: [tuple(row.values()) for row in project.delta(view)] for view in source_names()}
+
+
+def source_names() -> list[str]:
+    return [name.removesuffix(".sql") for name in VIEWS]
+
+
+def test_views_are_rebuilt_as_of_any_lsn_with_kafka_and_registry_gone(
+    stack, tmp_path, capsys, monkeypatch
+) -> None:
+    moments: list[tuple[str, Rows]] = []
+    with (
+        own_broker() as broker,
+        captured_database(
+            stack,
+            tmp_path / "shop",
+            SHOP,
+            capture="allow_unkeyed = true",
+            brokers=broker.url,
+        ) as (project, prefix),
+    ):
+        for name, text in VIEWS.items():
+            project.view(name, text)
+
+        def note(statements: str = "") -> None:
+            if statements:
+                project.execute(statements)
+            project.capture()
+            kafka = KafkaConnection(brokers=broker.url)
+            record = read_frontier(kafka, frontier_topic(prefix), prefix)
+            moments.append((str(record.frontier.lsn), source_rows(project)))
+
+        note()
+        project.command("archive")
+        note("UPDATE orders SET amount = 0 WHERE id < 50; DELETE FROM orders WHERE id > 280")
+        note("UPDATE orders SET id = id + 1000 WHERE id BETWEEN 60 AND 70; TRUNCATE marks")
+        note("ALTER TABLE orders ADD more text DEFAULT 'm'; INSERT INTO marks VALUES ('c', 'y')")
+        project.command("archive")
+        note("UPDATE customers SET name = 'other' WHERE id = 3; DELETE FROM marks")
+        project.command("archive")
+        project.command("archive", "--check")
+
+        def refused(*_: object, **__: object) -> None:
+            raise VerdictError("the state cannot be given exactly: it is past", hint="near")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(plan, "find_past", refused)
+            ran = rebuild_view(capsys, patched, project, "orders_kept", "--as-of", moments[1][0])
+        assert ran.code == VerdictError.exit_code, ran.err
+        assert f"the archive has it: --from archive --as-of {moments[1][0]}" in ran.err
+
+        broker.stop()
+        other = moved(project, tmp_path / "elsewhere")
+        words = ("--all", "--from", "archive", "--json")
+        ran = rebuild_view(capsys, monkeypatch, other, *words)
+        assert ran.code == 0, ran.err
+        assert "views are locked on this machine alone" in ran.err
+        assert [result["verified"] for result in ran.results] == [True, True]
+        assert served_rows(other) == moments[-1][1]
+        for lsn, rows in moments:
+            ran = rebuild_view(capsys, monkeypatch, other, *words, "--as-of", lsn)
+            assert ran.code == 0, ran.err
+            assert {result["frontier"]["lsn"] for result in ran.results} == {lsn}
+            assert served_rows(other) == rows, lsn
+
+        spoil(Archive(str(project.root / "archive")))
+        ran = rebuild_view(capsys, monkeypatch, other, *words)
+        assert ran.code == ArchiveError.exit_code, ran.err
+        assert "was altered: its digest is another" in ran.err
+        assert served_rows(other) == moments[-1][1], "what served before serves"
+
+
+def moved(project: CapturedProject, root: Path) -> CapturedProject:
+    """Make a project elsewhere that has the archive alone: no registry, a warehouse of its own."""
+    root.mkdir()
+    text = (project.root / "changelog.toml").read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("registry.url")]
+    lines.insert(0, f"rebuild.archive = {json.dumps(str(project.root / 'archive'))}")
+    lines.insert(0, f'registry.url = "http://127.0.0.1:{pick()}"')
+    (root / "changelog.toml").write_text("\n".join(lines), encoding="utf-8")
+    made = CapturedProject(root, project.dsn)
+    for name, text in VIEWS.items():
+        made.view(name, text)
+    return made
+
+
+def spoil(archive: Archive) -> None:
+    """Change a byte of a file of the newest segment's orders."""
+    *_, topic = (
+        part for name, part in archive.segments()[0].topics.items() if name.endswith("orders")
+    )
+    path = Path(archive.place(topic.files[0].name))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def project(stack, tmp_path) -> Iterator[CapturedProject]:
+    with captured_database(stack, tmp_path / "orders", ORDERS) as (made, _):
+        yield made
+
+
+def crash(project: CapturedProject, *options: str) -> int:
+    words = [sys.executable, "-m", "tests.support.crashing_archive", *options, "--"]
+    words += ["--project", str(project.root)]
+    ran = subprocess.run(
+        words, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr
+    return ran.returncode
+
+
+def archived(project: CapturedProject, topic: str) -> list[tuple[int, int, bytes, bytes | None]]:
+    """Return every record of a topic that an archive has."""
+    archive = Archive(str(project.root / "archive"))
+    *_, _ = check(archive)
+    rows = [
+        row
+        for segment in archive.segments()
+        for file in segment.topics[topic].files
+        for row in archive.table(file).to_pylist()
+    ]
+    return sorted((row["partition"], row["offset"], row["key"], row["value"]) for row in rows)
+
+
+def logged(kafka: KafkaConnection, topic: str) -> list[tuple[int, int, bytes, bytes | None]]:
+    """Return every record that is on a topic."""
+    return sorted(
+        (m.partition() or 0, m.offset() or 0, m.key() or b"", m.value())
+        for m in present(kafka, topic)
+    )
+
+
+CHANGES = "UPDATE orders SET amount = amount + 1 WHERE id <= 100; DELETE FROM orders WHERE id = 150"
+
+
+@pytest.mark.parametrize("moment", ["file:1", "manifest", "committed"])
+def test_a_killed_run_is_gone_on_with_and_no_record_is_there_twice(
+    project, kafka, prefix, moment
+) -> None:
+    (topic,) = read_topics(project, kafka)
+    project.command("archive")
+    project.execute(CHANGES)
+    project.capture()
+    assert crash(project, "--kill", moment) == -signal.SIGKILL
+    project.execute("INSERT INTO orders SELECT 1000 + n FROM generate_series(1, 5) n")
+    project.capture()
+    project.command("archive")
+    assert archived(project, topic) == logged(kafka, topic)
+    project.execute("INSERT INTO orders VALUES (2000)")
+    project.capture()
+    project.command("archive")
+    assert archived(project, topic) == logged(kafka, topic)
+    archive = Archive(str(project.root / "archive"))
+    folders = [path.name for path in Path(archive.place("segments")).iterdir()]
+    named = [segment.frontiers.name.split("/")[1] for segment in archive.segments()]
+    assert sorted(folders) == sorted(named), "nothing is left of the killed run"
+
+
+def read_topics(project: CapturedProject, kafka: KafkaConnection) -> list[str]:
+    prefix = parse_dsn(project.dsn)["dbname"]
+    record = read_frontier(kafka, frontier_topic(prefix), prefix)
+    return [*record.frontier.tables]
+
+
+def test_twin_a_run_that_believes_the_files_of_a_killed_one_is_found(project) -> None:
+    project.command("archive")
+    project.execute(CHANGES)
+    project.capture()
+    assert crash(project, "--kill", "manifest") == -signal.SIGKILL
+    project.execute("INSERT INTO orders VALUES (2000)")
+    project.capture()
+    assert crash(project, "--defect", "believe") == 0
+    with pytest.raises(ArchiveError, match="does not begin where the segment before ended"):
+        list(check(Archive(str(project.root / "archive"))))
+
+
+def test_of_two_that_archive_at_once_one_counts(project, monkeypatch, run_command) -> None:
+    commit, done = Archive.commit, list[int]()
+
+    def overtaken(self: Archive, segment: Segment) -> None:
+        if not done:
+            done.append(1)
+            project.command("archive")
+        commit(self, segment)
+
+    monkeypatch.setattr(Archive, "commit", overtaken)
+    code, _, err = run_command(["archive", "--project", str(project.root), "--json"])
+    assert code == LockedError.exit_code, err
+    assert "another process archives to" in err
+    *_, (_, counts) = check(Archive(str(project.root / "archive")))
+    assert counts.segments == 1
+
+
+# What the cleaner takes soon, while tombstones stay long enough for a copy.
+CLEANED_SOON = {
+    **CLEAN_AT_ONCE,
+    "min.compaction.lag.ms": "4000",
+    "max.compaction.lag.ms": "5000",
+    "delete.retention.ms": "600000",
+}
+
+
+class Overtaken:
+    """A log whose records are cleaned away soon, and its archive."""
+
+    def __init__(self, spark: SparkSession, kafka, registry, prefix: str, folder: Path) -> None:
+        relation = make_relation()
+        self.spark, self.kafka, self.registry = spark, kafka, registry
+        self.log = LogWriter(kafka, registry, relation, prefix=prefix, settings=CLEANED_SOON)
+        self.archive = Archive(str(folder / "archive"))
+        self.source = CopySource(
+            kafka=kafka,
+            registry=registry,
+            frontier_topic=self.log.frontier_topic,
+            slot="slot",
+            settings=ReplaySettings(clock_allowance_ms=0),
+        )
+
+    def copy(self) -> copy.Copied:
+        return copy_news(self.archive, self.source)
+
+    def is_cleaned(self) -> FrontierRecord:
+        """Write a version that the cleaner then takes; returns the frontier at which it was."""
+        version = self.log.put((b"1", b"between"))
+        inner = self.log.freeze()
+        self.log.put((b"1", b"last"))
+        self.log.flush()
+        (place,) = (
+            (m.partition() or 0, m.offset() or 0)
+            for m in present(self.kafka, self.log.topic)
+            if ("position", version.to_bytes()) in (m.headers() or [])
+        )
+        numbers = iter(range(1000, 10_000))
+
+        def stir() -> None:
+            for _ in range(4):  # to both partitions
+                self.log.put((b"%d" % next(numbers), b"stir" * 100))
+            self.log.flush()
+
+        wait_cleaned(self.kafka, stir, {self.log.topic: [place]})
+        return inner
+
+    def rows(self, record: FrontierRecord | None = None) -> dict[int, str]:
+        """Return the rows that the archive gives, without those that stirred."""
+        as_of = None
+        if record is not None:
+            as_of = AsOf(str(record.frontier.lsn), lsn=record.frontier.lsn)
+        found = find_archived(self.archive, as_of, [THINGS])
+        replay = open_archived(self.spark, found, found.schemas_of(found.cut.topics))
+        with translated():
+            rows = replay.states[THINGS].frame.where("id < 1000").collect()
+        return {row.id: row.name for row in rows}
+
+
+@pytest.fixture
+def overtaken(spark, kafka, registry, prefix, tmp_path) -> Overtaken:
+    return Overtaken(spark, kafka, registry, prefix, tmp_path)
+
+
+def test_where_compaction_was_quicker_it_is_said_and_states_between_are_refused(overtaken) -> None:
+    log = overtaken.log
+    log.put((b"1", b"first"))
+    log.put((b"2", b"stays"))
+    first = log.freeze()
+    overtaken.copy().require_whole()
+    inner = overtaken.is_cleaned()
+    log.delete_key(b"2")
+    last = log.freeze()
+    copied = overtaken.copy()
+    with pytest.raises(VerdictError) as error:
+        copied.require_whole()
+    assert f'topic "{log.topic}": behind LSN {first.frontier.lsn}' in str(error.value)
+    assert "min.compaction.lag.ms (4000)" in str(error.value)
+    assert "min_compaction_lag_ms" in error.value.hint
+    assert overtaken.rows() == {1: "last"}
+    assert overtaken.rows(first) == {1: "first", 2: "stays"}
+    with pytest.raises(VerdictError) as error:
+        overtaken.rows(inner)
+    assert str(first.frontier.lsn) in error.value.hint
+    assert str(last.frontier.lsn) in error.value.hint
+    replay = replay_of(overtaken.spark, overtaken.kafka, overtaken.registry, last, [THINGS])
+    with translated():
+        assert replay.states[THINGS].frame.where("id < 1000").count() == 1
+    log.put((b"3", b"new"))
+    log.freeze()
+    overtaken.copy().require_whole()
+    assert overtaken.rows() == {1: "last", 3: "new"}, "it goes on from the new base"
+
+
+def test_twin_without_the_verdict_a_state_between_is_wrong(overtaken, monkeypatch) -> None:
+    log = overtaken.log
+    log.put((b"1", b"first"))
+    log.freeze()
+    overtaken.copy()
+    inner = overtaken.is_cleaned()
+    log.freeze()
+
+    def believed(*arguments: Any, **more: Any) -> Any:
+        judged = cut.make_cut(*arguments, **more)
+        fine = Verdict(VerdictKind.EXACT, None, ())
+        return replace(judged, verdict=replace(fine, topics=dict.fromkeys(judged.states, fine)))
+
+    monkeypatch.setattr(copy, "make_cut", believed)
+    monkeypatch.setattr(copy, "recheck", lambda *_: 0)
+    overtaken.copy().require_whole()
+    assert overtaken.rows(inner) == {1: "first"}, "it was 'between'"
+
+
+def test_records_sent_again_and_a_topic_made_anew(overtaken) -> None:
+    log = overtaken.log
+    old = log.put((b"1", b"old"))
+    log.put((b"1", b"new"))
+    log.freeze()
+    overtaken.copy().require_whole()
+    key, value = log.codec.encode_key((b"1",)), log.codec.encode_value((b"1", b"old"))
+    log.put_raw(key, value, headers=[("position", old.to_bytes()), ("op", b"c")])
+    log.freeze()
+    overtaken.copy().require_whole()
+    assert overtaken.rows() == {1: "new"}
+    log.delete()
+    log.create(log.topic, 3, CLEANED_SOON)
+    log.put((b"5", b"anew"))
+    log.freeze()
+    with pytest.raises(VerdictError, match="it is another topic now"):
+        overtaken.copy().require_whole()
+    assert overtaken.rows() == {5: "anew"}
+
+
+def test_an_archive_in_a_store_that_speaks_s3(project, kafka, tmp_path, monkeypatch) -> None:
+    (topic,) = read_topics(project, kafka)
+    with object_store(tmp_path) as store:
+        store.make_bucket("lake")
+        for name, text in store.environ.items():
+            monkeypatch.setenv(name, text)
+        place = "s3://lake/log"
+        project.command("archive", "--archive", place)
+        project.execute(CHANGES)
+        project.capture()
+        project.command("archive", "--archive", place)
+        project.command("archive", "--archive", place, "--check")
+        archive = Archive(place)
+        first, second = archive.segments()
+        offsets = [
+            (row["partition"], row["offset"])
+            for segment in (first, second)
+            for file in segment.topics[topic].files
+            for row in archive.table(file).to_pylist()
+        ]
+        assert sorted(offsets) == [at[:2] for at in logged(kafka, topic)]
+        found = LogArchive(place).tables(
+            second.frontier, topic, [0] * len(second.topics[topic].ends)
+        )
+        assert sum(table.num_rows for _, table in found) == len(offsets)
+        with pytest.raises(LockedError):
+            archive.commit(second)
+
+
+def test_the_commands_of_the_page(project, capsys, monkeypatch) -> None:
+    project.view("orders_kept.sql", "-- key: id\nSELECT id, amount FROM orders\n")
+    for command in commands_of(PAGE):
+        program, *words = shlex.split(plain(command))
+        if program == "changelog":
+            project.command(*words)
+        else:
+            ran = rebuild_view(capsys, monkeypatch, project, *words)
+            assert ran.code == 0, ran.err
+    assert [tuple(row.values()) for row in project.delta("orders_kept")] == project.query(
+        "SELECT id, amount FROM orders ORDER BY id"
+    )
