@@ -28,6 +28,7 @@ _EPILOG = examples(
     "`rebuild-view --all --json` for cron: one JSON object per view on standard output",
     "`rebuild-view --all --refresh` merges what has changed since; `--follow` keeps doing it",
     "`rebuild-view flights_snapshot --as-of 2026-01-31T12:00:00Z` serves the state of that moment",
+    "`rebuild-view --all --from archive` needs no broker: it reads what `changelog archive` copied",
     "`rebuild-view flights_snapshot --rollback` serves the previous generation again",
     "`rebuild-view flights_snapshot --stage` builds and verifies without showing it to readers; "
     "`--diff` compares it with what serves, `--publish` switches to it, `--abort` removes it",

@@ -51,7 +51,7 @@ class FakeMessage:
     def value(self) -> bytes:
         return b"value %d" % self._at[1]
 
-    def headers(self) -> list[tuple[str, bytes]]:
+    def headers(self) -> list[tuple[str, str | bytes | None]]:
         return encode_headers(Position(1, Lsn(self._lsn), 0), Op.UPDATE, 0)
 
 
