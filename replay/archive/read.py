@@ -95,15 +95,11 @@ class ArchivedCut:
         return schemas
 
 
-def newest(archive: Archive) -> FrontierRecord:
-    """Return the newest frontier of an archive.
+def segments_of(archive: Archive) -> list[Segment]:
+    """Return the segments of an archive, the oldest first.
 
-    Raises ArchiveError: there is none, or a manifest was altered.
+    Raises ArchiveError: there is no archive, or a manifest was altered.
     """
-    return _required(archive)[-1].record
-
-
-def _required(archive: Archive) -> list[Segment]:
     segments = archive.segments()
     if not segments:
         raise ArchiveError(
@@ -115,6 +111,7 @@ def _required(archive: Archive) -> list[Segment]:
 
 def find_archived(
     archive: Archive,
+    segments: Sequence[Segment],
     as_of: AsOf | None,
     tables: Sequence[TableName],
     *,
@@ -123,15 +120,14 @@ def find_archived(
 ) -> ArchivedCut:
     """Return the frontier for a moment, with the files that give the states of tables at it.
 
-    `as_of`: None for the newest frontier. `option`: how the reader of a message would ask for
-    another moment.
+    `segments`: all of the archive, from `segments_of`. `as_of`: None for the newest frontier.
+    `option`: how the reader of a message would ask for another moment.
 
     Raises:
-        ArchiveError: there is no archive, or a manifest was altered.
+        ArchiveError: the frontiers of a segment were altered.
         ConfigurationError: a table is not part of the frontier.
         VerdictError: the archive cannot give the state there; the hint names the nearest.
     """
-    segments = _required(archive)
     number, record = _chosen(archive, segments, as_of, tables, option)
     topics = {table: topic_of(record.frontier, table) for table in tables}
     states: dict[str, ArchivedState] = {}
@@ -196,20 +192,17 @@ def _state(segments: Sequence[Segment], record: FrontierRecord, topic: str) -> A
     """
     frontier, last = record.frontier, segments[-1]
     topic_id, ends = frontier.topic_ids.get(topic, ""), frontier.ends.get(topic, ())
-    files: list[ArchivedFile] = []
+    newest_first: list[ArchivedFile] = []
     for segment in reversed(segments):
         part = segment.topics.get(topic)
         if part is None or part.topic_id != topic_id:
             why = segment.left_out.get(topic, "it was another topic then")
             return f'topic "{topic}" is not in the segment of LSN {segment.frontier.lsn}: {why}'
-        files = [
-            *(
-                file
-                for file in part.files
-                if file.partition < len(ends) and file.start < ends[file.partition]
-            ),
-            *files,
-        ]
+        newest_first += (
+            file
+            for file in reversed(part.files)
+            if file.partition < len(ends) and file.start < ends[file.partition]
+        )
         if not part.base:
             continue
         if segment is last and record != last.record:
@@ -223,7 +216,7 @@ def _state(segments: Sequence[Segment], record: FrontierRecord, topic: str) -> A
         return ArchivedState(
             topic_id=topic_id,
             starts=(*part.starts, *[0] * len(ends))[: len(ends)],
-            files=tuple(files),
+            files=tuple(reversed(newest_first)),
             base=segment.record,
             schemas=schemas,
         )
@@ -443,8 +436,9 @@ def raw_records(job: FileJob, number: int) -> Iterator[pa.RecordBatch]:
 def gives(archive: Archive, as_of: AsOf, tables: Sequence[TableName]) -> Frontier | None:
     """Return the frontier at which an archive gives an older state, or None if it does not."""
     try:
-        if not archive.segments():
+        segments = archive.segments()
+        if not segments:
             return None
-        return find_archived(archive, as_of, tables).cut.record.frontier
+        return find_archived(archive, segments, as_of, tables).cut.record.frontier
     except ChangelogError:
         return None

@@ -27,7 +27,7 @@ from changelog.stack.base.ports import pick
 from replay.archive import copy
 from replay.archive.copy import CopySource, copy_news
 from replay.archive.manifest import ArchiveError, Segment
-from replay.archive.read import find_archived, open_archived
+from replay.archive.read import find_archived, open_archived, segments_of
 from replay.archive.store import Archive, check
 from replay.base.config import ReplaySettings
 from replay.base.failures import translated
@@ -338,7 +338,7 @@ class Overtaken:
         as_of = None
         if record is not None:
             as_of = AsOf(str(record.frontier.lsn), lsn=record.frontier.lsn)
-        found = find_archived(self.archive, as_of, [THINGS])
+        found = find_archived(self.archive, segments_of(self.archive), as_of, [THINGS])
         replay = open_archived(self.spark, found, found.schemas_of(found.cut.topics))
         with translated():
             rows = replay.states[THINGS].frame.where("id < 1000").collect()

@@ -15,7 +15,7 @@ from changelog.contract.rows.choices import ChoicesError, ColumnChoice, ValueCho
 from changelog.contract.rows.relation import TableName, unread
 from changelog.contract.rows.schema import SchemaPin
 from changelog.runtime.progress.steps import UNSEEN, Steps
-from replay.archive.read import ArchivedCut, find_archived, gives, newest, open_archived
+from replay.archive.read import ArchivedCut, find_archived, gives, open_archived, segments_of
 from replay.archive.store import Archive
 from replay.base.config import OnBadRecord
 from replay.base.sections import archive_of, warehouse_of
@@ -315,11 +315,12 @@ def _from_archive(
         )
     steps.more(1)
     steps.begin("the archive")
-    last = newest(archive)
+    segments = segments_of(archive)
+    last = segments[-1].frontier
     for spec in specs:
-        check_captured(spec, {*last.frontier.tables.values()}, last.frontier.excluded)
+        check_captured(spec, {*last.tables.values()}, last.excluded)
     tables = tables_of(specs)
-    archived = find_archived(archive, settings.as_of, tables, settings=settings.replay())
+    archived = find_archived(archive, segments, settings.as_of, tables, settings=settings.replay())
     steps.done()
     unkeyed = unkeyed_of(archived.cut.topics, archived.cut.record.frontier)
     if unkeyed:

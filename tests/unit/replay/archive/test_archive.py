@@ -14,8 +14,15 @@ from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
 from replay.archive.copy import Copied, Gap
 from replay.archive.manifest import ArchiveError, Segment
-from replay.archive.read import FileJob, find_archived, gives, last_records
-from replay.archive.store import check
+from replay.archive.read import (
+    ArchivedCut,
+    FileJob,
+    find_archived,
+    gives,
+    last_records,
+    segments_of,
+)
+from replay.archive.store import Archive, check
 from replay.base.record_place import TopicRange, cut_of
 from replay.base.task_faults import MarkedError
 from replay.cut.asof import AsOf
@@ -48,6 +55,10 @@ def at(lsn: Lsn) -> AsOf:
     return AsOf(str(lsn), lsn=lsn)
 
 
+def found_in(archive: Archive, as_of: AsOf | None, tables: list[TableName]) -> ArchivedCut:
+    return find_archived(archive, segments_of(archive), as_of, tables)
+
+
 def names_of(schema: str, values: list[bytes | None]) -> dict[int, str]:
     rows = [read_avro(schema, value) for value in values if value is not None]
     return {row["id"]: row["name"] for row in rows}
@@ -55,7 +66,7 @@ def names_of(schema: str, values: list[bytes | None]) -> dict[int, str]:
 
 def folded(made: HandArchive, as_of: AsOf | None = None) -> dict[int, str]:
     """Fold what the tasks of a replay give, by position."""
-    archived = find_archived(made.archive, as_of, [THINGS])
+    archived = found_in(made.archive, as_of, [THINGS])
     frontier = archived.cut.record.frontier
     job = FileJob.of(archived, TOPIC)
     topic_range = TopicRange(
@@ -127,7 +138,7 @@ def test_an_lsn_between_two_frontiers_is_answered_by_the_first(made) -> None:
 )
 def test_what_is_before_or_behind_the_archive_is_refused(made, lsn, why) -> None:
     with pytest.raises(VerdictError, match=why) as error:
-        find_archived(made.archive, at(Lsn.parse(lsn)), [THINGS])
+        found_in(made.archive, at(Lsn.parse(lsn)), [THINGS])
     assert "the nearest that can be given: --as-of 0/" in error.value.hint
     assert gives(made.archive, at(Lsn.parse(lsn)), [THINGS]) is None
 
@@ -138,7 +149,7 @@ def test_an_archive_says_what_it_gives(made, tmp_path) -> None:
     empty = HandArchive(str(tmp_path / "none")).archive
     assert gives(empty, at(Lsn(1)), [THINGS]) is None
     with pytest.raises(ArchiveError, match="there is no archive at"):
-        find_archived(empty, None, [THINGS])
+        found_in(empty, None, [THINGS])
 
 
 def test_behind_a_gap_the_state_is_that_of_its_base_alone(made) -> None:
@@ -150,7 +161,7 @@ def test_behind_a_gap_the_state_is_that_of_its_base_alone(made) -> None:
     assert folded(made) == rows
     assert verified(made, gap.record) == rows
     with pytest.raises(VerdictError, match="what it held before that is not known") as error:
-        find_archived(made.archive, at(inner.frontier.lsn), [THINGS])
+        found_in(made.archive, at(inner.frontier.lsn), [THINGS])
     before, after = made.segments[-2].frontier, made.segments[-1].frontier
     assert str(before.lsn) in error.value.hint
     assert str(after.lsn) in error.value.hint
@@ -166,7 +177,7 @@ def test_frontiers_that_may_be_missing_answer_for_none_between_them(made) -> Non
     made.seal(is_dense=False)
     lsn = Lsn(made.segments[2].frontier.lsn + 3)
     with pytest.raises(VerdictError, match="frontiers between two segments"):
-        find_archived(made.archive, at(lsn), [THINGS])
+        found_in(made.archive, at(lsn), [THINGS])
 
 
 def manifest(made: HandArchive, number: int) -> Path:
@@ -270,7 +281,7 @@ def test_a_gap_says_topic_offsets_and_the_setting(made) -> None:
 
 def test_a_table_that_is_not_archived_is_named(made) -> None:
     with pytest.raises(ConfigurationError, match=r'table "public\.others" is not captured'):
-        find_archived(made.archive, None, [TableName("public", "others")])
+        found_in(made.archive, None, [TableName("public", "others")])
 
 
 def test_the_verifier_finds_faults_as_it_does_on_the_log(made) -> None:
