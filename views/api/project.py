@@ -74,8 +74,8 @@ class Project:
         Args:
             names: which ones; all when left out.
             verify: how much is proved before readers see it.
-            source: what the rows are made of: the log from its start, checkpoints, or these and
-                the rows that serve.
+            source: what the rows are made of: the log from its start, checkpoints, these and the
+                rows that serve, or the archive of the log.
             together: whether all are published or none; else each for itself.
 
         Raises:
