@@ -84,6 +84,7 @@ _GROUPS = {
         "tests/integration/test_two_followers.py",
         "tests/integration/test_unkeyed_views.py",
         "tests/integration/test_kept_proofs.py",
+        "tests/integration/test_iceberg_view.py",
         "tests/integration/test_keys.py",
         "tests/integration/test_leases.py",
         "tests/integration/test_local_queries.py",

@@ -52,7 +52,11 @@ _MOMENT = (
     "'[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
     "(Z|[+-][0-9]{2}(:?[0-9]{2})?)?'"
 )
-_ERA = "replace(CAST({} AS VARCHAR), ' (BC)', ' BC')"
+_ERA = (
+    "(CASE WHEN contains(CAST({0} AS VARCHAR), ' (BC)')"
+    " THEN replace(CAST({0} AS VARCHAR), ' (BC)', '') || ' BC' ELSE CAST({0} AS VARCHAR) END)"
+)
+"""DuckDB has the era between day and time, PostgreSQL at the end."""
 
 
 def native_of(name: str) -> Native:

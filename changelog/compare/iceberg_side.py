@@ -1,8 +1,7 @@
 """The newest snapshot of an Iceberg table as a side of a comparison, read by pyiceberg.
 
 pyiceberg finds columns by their ids, whatever files call them, and leaves out rows that position
-deletes mark. DuckDB takes the rows as a stream of Arrow, a few of one file at a time: pyiceberg's
-own stream reads all files at once and holds them in memory.
+deletes mark. DuckDB takes the rows as a stream of Arrow, a few of one file at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from changelog.compare.duckdb_side import DuckdbSide
+from changelog.compare.iceberg_file import read_file, with_ends
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.installed.extras import check_extra
@@ -31,11 +31,6 @@ _FORMS = (
 )
 _METADATA = ".metadata.json"
 _NUMBERED = re.compile(r"(?:v(\d+)|(\d+)-.+?)(?:\.gz)?\.metadata\.json")
-_LAST_OF_MICROS = 2
-"""The last version of the format whose moments are of microseconds, whatever files have."""
-_BUFFER_BYTES = 1 << 20
-_BATCH_BYTES = 8 << 20
-_BATCH_ROWS = 65_536
 _COMPACT = (
     "compact the table first, which applies its deletes: Spark's rewrite_data_files, with "
     "'delete-file-threshold' at '1'"
@@ -195,8 +190,8 @@ class IcebergSide(DuckdbSide):
                 deletes = [places[file.file_path] for file in task.delete_files]
                 path = task.file.file_path
                 gone = [marked[path] for marked in deletes if path in marked]
-                for batch in _read_file(table, task, gone):
-                    yield batch.cast(schema)
+                for batch in read_file(table, table.schema(), task, gone):
+                    yield with_ends(batch.cast(schema))
         except Exception as error:
             self._broken = error  # DuckDB would tell it with the stack
             raise
@@ -218,63 +213,6 @@ class IcebergSide(DuckdbSide):
         super().close()
         if self._catalogue is not None:
             self._catalogue.close()
-
-
-def _read_file(
-    table: Table, task: FileScanTask, gone: list[pa.ChunkedArray]
-) -> Iterator[pa.RecordBatch]:
-    """Return the rows of one file in the table's schema, leaving out some places.
-
-    It is what pyiceberg does, which holds the rows of the whole file in memory.
-
-    Raises SinkError: the file has not the rows that it was written with.
-    """
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-    from pyiceberg.io.pyarrow import (  # noqa: PLC0415 - likewise
-        _combine_positional_deletes,
-        _get_column_projection_values,
-        _to_requested_schema,
-        pyarrow_to_schema,
-    )
-
-    metadata, schema = table.metadata, table.schema()
-    is_micros = metadata.format_version <= _LAST_OF_MICROS
-    with (
-        table.io.new_input(task.file.file_path).open() as stream,
-        pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES) as file,
-    ):
-        own_schema = pyarrow_to_schema(
-            file.schema_arrow,
-            metadata.name_mapping(),
-            downcast_ns_timestamp_to_us=is_micros,
-            format_version=metadata.format_version,
-        )
-        spec = metadata.specs().get(task.file.spec_id)
-        absent = _get_column_projection_values(
-            task.file, schema, schema, spec, own_schema.field_ids
-        )
-        groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-        row_bytes = max(
-            (group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0
-        )
-        start = 0
-        for read in file.iter_batches(min(_BATCH_BYTES // max(row_bytes, 1) + 1, _BATCH_ROWS)):
-            end = start + len(read)
-            batch = read.take(_combine_positional_deletes(gone, start, end)) if gone else read
-            start = end
-            yield _to_requested_schema(
-                schema,
-                own_schema,
-                batch,
-                downcast_ns_timestamp_to_us=is_micros,
-                projected_missing_fields=absent,
-                allow_timestamp_tz_mismatch=True,
-            )
-    if start != task.file.record_count:
-        raise SinkError(
-            f"the file {task.file.file_path} has {start:,} rows, and the table says "
-            f"{task.file.record_count:,}: it was altered after it was written"
-        )
 
 
 def _parsed(text: str) -> str | tuple[str, str]:

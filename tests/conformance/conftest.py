@@ -34,6 +34,7 @@ from tests.support.elasticsearch import ElasticServer
 from tests.support.memory_sink import MemorySink, MemoryStore
 from tests.support.sql import execute
 from views.base.address import Address
+from views.base.iceberg import IcebergPlace
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.make import make_sink
 
@@ -135,6 +136,42 @@ def delta_bench(folder: Path, spark: Any, view: str) -> Bench:
         lambda name: delta_rows(str(folder / name)),
         stored,
         lambda address: delta_rows(address.location["path"]) or [],
+    )
+
+
+def iceberg_rows(place: IcebergPlace, snapshot: int | None = None) -> Rows | None:
+    if not place.is_made:
+        return None
+    with place.opened() as catalogue:
+        if snapshot is None and not catalogue.table_exists(place.table):
+            return None
+        loaded = place.load(catalogue)
+        assert loaded is not None
+        rows: Rows = loaded[0].scan(snapshot_id=snapshot).to_arrow().to_pylist()
+        return rows
+
+
+def iceberg_bench(folder: Path, spark: Any, view: str, catalogue: str = "") -> Bench:
+    """A catalogue of its own in a folder, or one that is named, whose tables are there."""
+    home = folder / "_iceberg"
+
+    def stored(name: str, number: int) -> int:
+        return len(list(home.glob(f"views/{name}/*/{number:06d}/*.parquet")))
+
+    def read(address: Address) -> Rows:
+        place = IcebergPlace.of_location(address.location)
+        return iceberg_rows(place, int(address.location["snapshot"])) or []
+
+    return Bench(
+        "iceberg",
+        SinkSettings(warehouse=str(folder), iceberg_catalogue=catalogue),
+        spark,
+        view,
+        lambda name: iceberg_rows(
+            IcebergPlace(catalogue, "" if catalogue else str(home), f"views.{name}")
+        ),
+        stored,
+        read,
     )
 
 
@@ -357,6 +394,11 @@ def delta(tmp_path: Path, spark: Any, view: str) -> Bench:
 
 
 @pytest.fixture
+def iceberg(tmp_path: Path, spark: Any, view: str) -> Bench:
+    return iceberg_bench(tmp_path, spark, view)
+
+
+@pytest.fixture
 def search_url(endpoints: Endpoints) -> str:
     assert endpoints.search
     return endpoints.search
@@ -441,6 +483,7 @@ def cluster(cluster_url: str, spark: Any, view: str) -> Bench:
     params=[
         "memory",
         "delta",
+        "iceberg",
         pytest.param("search", marks=pytest.mark.services),
         pytest.param("cache", marks=pytest.mark.services),
         pytest.param("postgres", marks=pytest.mark.services),

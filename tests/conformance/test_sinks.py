@@ -353,6 +353,7 @@ SERVED = pytest.mark.services
     [
         "memory",
         "delta",
+        "iceberg",
         *(pytest.param(name, marks=SERVED) for name in ("search", "cache", "postgres", "topic")),
         *(
             pytest.param(name, marks=[SERVED, pytest.mark.matrix])

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType
 
-from changelog.compare import iceberg_side
+from changelog.compare import iceberg_file, iceberg_side
 from changelog.compare.address import parse_target
 from changelog.compare.command import open_target
 from changelog.compare.compare import CompareRequest, compare
@@ -252,7 +252,7 @@ def test_a_file_with_other_rows_than_it_was_written_with_is_an_error(source, cat
 
 
 def test_few_rows_are_in_memory_at_a_time(catalogue, monkeypatch):
-    monkeypatch.setattr(iceberg_side, "_BATCH_BYTES", 100)
+    monkeypatch.setattr(iceberg_file, "_BATCH_BYTES", 100)
     table = made(catalogue, range(1000), range(1000, 2000))
     delete_positions(
         table, [(file, place) for file in files_of(table) for place in range(0, 1000, 7)]
@@ -260,8 +260,9 @@ def test_few_rows_are_in_memory_at_a_time(catalogue, monkeypatch):
     seen = [
         batch["id"].to_pylist()
         for task in table.scan().plan_files()
-        for batch in iceberg_side._read_file(
+        for batch in iceberg_file.read_file(
             table,
+            table.schema(),
             task,
             [_read_deletes(table.io, file)[task.file.file_path] for file in task.delete_files],
         )

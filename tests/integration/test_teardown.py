@@ -87,7 +87,9 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
     project, slot = captured
     project.command("signal", "install")
     project.command("ddl", "install")
-    project.view("torn_down.sql", "-- key: id\n-- sinks: delta, cache\nSELECT id FROM orders")
+    project.view(
+        "torn_down.sql", "-- key: id\n-- sinks: delta, cache, iceberg\nSELECT id FROM orders"
+    )
     assert rebuild_view(capsys, monkeypatch, project, "torn_down").code == 0
     made(kafka, f"{slot}.somebody")
     (project.warehouse / "report").mkdir()
@@ -99,7 +101,8 @@ def test_all_that_a_project_has_made_goes_and_nothing_else(
     ]  # fmt: skip
     assert (code, kinds(found["would do"])) == (0, everything)
     assert (
-        "torn_down (delta, cache), generations: 1 in delta, 1 in cache" in found["would do"][4][1]
+        "torn_down (delta, cache, iceberg), generations: 1 in delta, 1 in cache, 1 in iceberg"
+        in found["would do"][4][1]
     )
     assert len(topics_of(kafka, slot)) == 5, "a plan removes nothing"
 

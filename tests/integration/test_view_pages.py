@@ -118,11 +118,21 @@ def test_a_view_is_a_table_and_a_topic_that_another_project_reads(spark, stack, 
         for view, start in {
             "by_customer": "-- key: customer\n-- sinks: postgres, delta",
             "totals": "-- key: customer\n-- sinks: topic",
+            "in_iceberg": "-- key: customer\n-- sinks: iceberg",
         }.items():
             project.view(f"{view}.sql", block_of(SINKS, "sql", start).text)
         rebuilt(project)
         found = project.query("SELECT customer, orders, total::text FROM public.by_customer")
         assert {*found} == TOTALS
+        (reader,) = (each.text for each in blocks_of(SINKS) if each.kind == "python")
+        for page, here in {
+            '"warehouse/_iceberg"': f'"{project.warehouse}/_iceberg"',
+            '"views.totals"': '"views.in_iceberg"',
+        }.items():
+            assert page in reader
+            reader = reader.replace(page, here)
+        rows, _ = shown_by(reader)
+        assert {(each["customer"], each["orders"], str(each["total"])) for each in rows} == TOTALS
         other = CapturedProject(tmp_path / "two", "")
         write_settings(other.root, endpoints, "dbname=none", f"{name}b")
         log = block_of(SINKS, "toml", "[logs.totals]").text

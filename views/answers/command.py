@@ -23,6 +23,7 @@ from changelog.compare.cache_side import CacheSide
 from changelog.compare.command import request_of
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.delta_side import DeltaSide
+from changelog.compare.iceberg_side import IcebergSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import ALL
 from changelog.compare.postgres import ComparedRelation, PostgresSide
@@ -42,6 +43,7 @@ from changelog.contract.base.errors import (
 from changelog.runtime.edge import print_json, tell
 from views.base.address import Address
 from views.base.config import RebuildSettings
+from views.base.iceberg import IcebergPlace
 from views.generations.reached import Reached, wait_for
 from views.generations.served import nothing_serves, served_of
 from views.project.catalog import catalog_of
@@ -201,6 +203,8 @@ def side_of(
             )
         case "delta":
             return DeltaSide(location["path"].removeprefix("file://"))
+        case "iceberg":
+            return IcebergSide(str(IcebergPlace.of_location(location)).removeprefix("iceberg:"))
         case "search":
             return SearchSide(f"{location['url'].rstrip('/')}/{location['index']}", key, fields)
         case "topic":

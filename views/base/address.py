@@ -21,6 +21,7 @@ class Address:
     | search | `url`: the server, `index`: the index |
     | cache | `url`: the server, `prefix`: what each entry's key starts with |
     | postgres | `url`: the server, `table`: schema and table, `columns`: JSON of other names |
+    | iceberg | `catalogue`: its name, or `folder`: of a file of SQLite; `table`, `snapshot` |
     | topic | `brokers`, `topic`, `value`: `avro` or `json` |
     | memory | `path`: a file of JSON lines, each `{"id": …, "row": {…}}` |
 

@@ -181,6 +181,22 @@ class Topic(Section):
     ] = ""
 
 
+class Iceberg(Section):
+    """Where tables of Iceberg are."""
+
+    catalogue: Annotated[
+        str,
+        Setting(
+            "A catalogue by its name in pyiceberg's configuration (`~/.pyiceberg.yaml`, "
+            "`PYICEBERG_CATALOG__…` variables); a file of SQLite in the warehouse where it is "
+            "empty."
+        ),
+    ] = ""
+    namespace: Annotated[
+        str, Setting("The namespace of the tables, each with its view's name.")
+    ] = "views"
+
+
 class Sinks(Section):
     """Where views are served from."""
 
@@ -189,6 +205,7 @@ class Sinks(Section):
     cache: Cache = Cache()
     postgres: Postgres = Postgres()
     topic: Topic = Topic()
+    iceberg: Iceberg = Iceberg()
 
 
 class Told(Enum):

@@ -120,6 +120,8 @@ def served_of(
         kafka=project.kafka,
         registry=project.registry if project.registry.url else None,
         left_out_at_most=project.section(Rebuild).left_out_at_most,
+        iceberg_catalogue=sinks.iceberg.catalogue,
+        iceberg_namespace=sinks.iceberg.namespace,
         topic_prefix=topic_prefix_of(project),
         retry_seconds=retry_seconds,
         answer_seconds=answer_seconds,

@@ -24,6 +24,7 @@ from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
 from replay.spark.files import Files, uri_of
 from replay.store.checkpoint import FOLDER as CHECKPOINTS
+from views.base import iceberg
 from views.base.config import RebuildSettings
 from views.base.failure import explained
 from views.base.progress import Stages
@@ -95,6 +96,8 @@ def _kept_by_rebuilds(project: Project) -> list[MadePart]:
         try:
             for name in here:
                 files.remove(f"{warehouse}/{name}")
+            if not set(files.sizes(f"{warehouse}/{iceberg.FOLDER}")) - {iceberg.FILE}:
+                files.remove(f"{warehouse}/{iceberg.FOLDER}")  # no table is left in it
             if "://" not in warehouse and not files.names(warehouse):
                 files.remove(warehouse)
             if own.is_dir():

@@ -47,6 +47,7 @@ from replay.base.config import OnBadRecord
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
 from replay.spark.files import uri_of
+from views.base.arrow_types import arrow_schema
 from views.base.config import RebuildSettings, VerifyMode
 from views.base.progress import Stages
 from views.generations.history import (
@@ -61,7 +62,6 @@ from views.generations.history import (
 from views.generations.served import MakeServed
 from views.project.lineage import KeyLineage, Untraceable, trace
 from views.project.spec import SqlSource, TableReference, ViewSpec
-from views.rebuild.local.arrow_types import arrow_schema
 from views.rebuild.local.by_spark import BySpark
 from views.rebuild.local.kept import LocalTables, UnfitError, place_of, remove_of, stand_of
 from views.rebuild.local.logs import HeldLogs, OpenedLogs, Step, opened_logs

@@ -47,6 +47,10 @@ class UnavailableSinkError(SinkError, UnavailableError):
     sink = ""
 
 
+class ForeignTableError(SinkError):
+    """A table at the place of a view was not made by this program."""
+
+
 class BusyError(Exception):
     """A lock is held by others, or a transaction would be disturbed; it may succeed later."""
 
@@ -64,6 +68,10 @@ class SinkSettings:
     postgres_url: str | None = field(default=None, repr=False)
     kafka: KafkaConnection | None = None  # the brokers that topics of views are written to
     registry: RegistryConnection | None = None  # of the schemas of such topics
+    # the catalogue of Iceberg tables by its name in pyiceberg's configuration; empty for a file of
+    # SQLite in the warehouse
+    iceberg_catalogue: str = ""
+    iceberg_namespace: str = "views"  # of such tables
     topic_prefix: str = "views"  # the names of such topics begin with it and a point
     retry_seconds: float = 60.0  # how long requests to a busy or absent server are repeated
     # how long a server with a request may be silent before it counts as absent

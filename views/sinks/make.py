@@ -7,6 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from changelog.contract.base.errors import ConfigurationError
+from changelog.runtime.installed.extras import check_extra
+from replay.spark.files import uri_of
+from views.base.iceberg import FOLDER
 from views.sinks.base import Sink, SinkSettings
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.sink import CacheSink
@@ -27,7 +30,7 @@ from views.sinks.topic.sink import TopicSink
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KINDS = ("delta", "search", "cache", "postgres", "topic")
+KINDS = ("delta", "search", "cache", "postgres", "topic", "iceberg")
 
 
 def make_sink(
@@ -86,10 +89,42 @@ def make_sink(
                 server=TopicServer(kafka, settings.registry, *patience),
                 options=read_options(TopicOptions, view, kind, options),
             )
+        case "iceberg":
+            return _iceberg(view, key, settings, spark, options)
         case _:
             raise ConfigurationError(
                 f'there is no sink "{kind}"', hint=f"the sinks are {', '.join(KINDS)}"
             )
+
+
+def _iceberg(
+    view: str,
+    key: Sequence[str],
+    settings: SinkSettings,
+    spark: SparkSession,
+    options: Mapping[str, Any],
+) -> Sink:
+    check_extra("iceberg", "a view in Iceberg")
+    from views.sinks.iceberg.options import IcebergOptions  # noqa: PLC0415 - an extra
+    from views.sinks.iceberg.sink import IcebergSink  # noqa: PLC0415 - likewise
+
+    place = uri_of(settings.warehouse)
+    if not settings.iceberg_catalogue and "://" in place:
+        raise ConfigurationError(
+            "a view goes to Iceberg, and the file of its catalogue cannot be in the warehouse "
+            f"{place}",
+            hint="give sinks.iceberg.catalogue in changelog.toml the name of a catalogue",
+        )
+    return IcebergSink(
+        view=view,
+        key=key,
+        catalogue=settings.iceberg_catalogue,
+        folder=f"{place}/{FOLDER}",
+        namespace=settings.iceberg_namespace,
+        spark=spark,
+        retry_seconds=settings.retry_seconds,
+        options=read_options(IcebergOptions, view, "iceberg", options),
+    )
 
 
 def _require_url(url: str | None, kind: str) -> str:

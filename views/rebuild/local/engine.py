@@ -15,9 +15,9 @@ from datafusion import ScalarUDF, SessionConfig, SessionContext
 
 from changelog.contract.rows.relation import TableName
 from replay.decode.schemas import TopicSchemas
+from views.base.arrow_types import arrow_schema
 from views.project.spec import SqlSource, TableReference
 from views.project.sql import rewritten
-from views.rebuild.local.arrow_types import arrow_schema
 from views.rebuild.local.functions import function_of
 from views.rebuild.local.rows import RecordColumns
 from views.rebuild.plan.dialect import UnknownValueError, local_sql

@@ -43,6 +43,8 @@ from views.verify.values.types import Type, duckdb_type, logged_type, quoted
 _UNKNOWN = re.compile(r"Column '?\"?([^'\"]+)'?\"? could not be resolved|Unknown column: (\S+)")
 _ANY_NAME = {"postgres", "cache"}
 """Sinks that accept a column under the name that Spark derives from its expression."""
+_TAKES_ALL = {"delta": "a Delta table", "iceberg": "a table of Iceberg"}
+"""Sinks that no delta goes to, which a follower writes anew."""
 # DuckDB's errors, and what to say to the author of a view instead.
 _OF_DUCKDB = (
     (
@@ -246,8 +248,9 @@ def _follow(
 ) -> Follow:
     why = lineage.why if isinstance(lineage, Untraceable) else ""
     by_spark = costs_of_all(spec.tables, "by Spark", {})
-    if "delta" in spec.sinks:
-        return Follow("whole", "a Delta table takes all rows of a view", costs=by_spark)
+    for sink, taker in _TAKES_ALL.items():
+        if sink in spec.sinks:
+            return Follow("whole", f"{taker} takes all rows of a view", costs=by_spark)
     if spec.views or not all(schema.key for schema in schemas.values()):
         return Follow("whole", why, costs=by_spark)
     names = {place: f"place_{number}" for number, place in enumerate(source.references)}

@@ -28,7 +28,7 @@ from changelog.contract.base.secret import redacted
 from replay.spark.files import Files
 from replay.spark.object_store import silence
 from replay.spark.warehouse import SETTINGS, adding_counted, is_plain, paths_of
-from views.sinks.base import UnavailableSinkError
+from views.sinks.base import ForeignTableError, UnavailableSinkError
 from views.sinks.delta.commits import (
     Action,
     Commits,
@@ -46,10 +46,6 @@ _SEALED = re.compile(r"sealed, (\d+) rows")
 _GENERATION = re.compile(r"generation (\d+)")
 _CHECKPOINT_EVERY = 10
 """Commits of a stable table between checkpoints of its log, as in Delta's own writers."""
-
-
-class ForeignTableError(SinkError):
-    """A Delta table at a view's path was not published by this program."""
 
 
 class DeltaTables:

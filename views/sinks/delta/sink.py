@@ -30,12 +30,20 @@ from replay.store.committed import PATTERN, write
 from replay.store.layout import Layout
 from views.base.address import Address
 from views.project.spec import check_view_name
-from views.sinks.base import Change, Opened, held_already, not_sealed, opened, refuse_published
+from views.sinks.base import (
+    Change,
+    ForeignTableError,
+    Opened,
+    held_already,
+    not_sealed,
+    opened,
+    refuse_published,
+)
 from views.sinks.delta.arrange import arranged
 from views.sinks.delta.changes import SharedFiles, more_marked, positions_of, within
 from views.sinks.delta.commits import DataFile
 from views.sinks.delta.deletion_vectors import file_name, packed
-from views.sinks.delta.log import DeltaTables, ForeignTableError, failed, sink_errors
+from views.sinks.delta.log import DeltaTables, failed, sink_errors
 from views.sinks.delta.options import DeltaOptions
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique

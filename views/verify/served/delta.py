@@ -21,7 +21,7 @@ def delta_batches(path: str, columns: Sequence[tuple[str, Type]]) -> Iterator[pa
     """Return the rows of a Delta table."""
     try:
         table = DeltaTable(path)
-        _check_columns(path, [field.name for field in table.schema().fields], columns)
+        check_columns(path, [field.name for field in table.schema().fields], columns)
         builder = QueryBuilder().register("served", table)
         for batch in builder.execute("SELECT * FROM served"):
             yield conformed(path, pa.table(batch), columns)
@@ -29,7 +29,11 @@ def delta_batches(path: str, columns: Sequence[tuple[str, Type]]) -> Iterator[pa
         raise SinkError(f"the Delta table at {path} cannot be read: {error}") from error
 
 
-def _check_columns(path: str, actual: Sequence[str], columns: Sequence[tuple[str, Type]]) -> None:
+def check_columns(path: str, actual: Sequence[str], columns: Sequence[tuple[str, Type]]) -> None:
+    """Check that a table has the columns of a view.
+
+    Raises SinkError: it has others.
+    """
     expected = [name for name, _ in columns]
     if sorted(actual) != sorted(expected):
         raise SinkError(

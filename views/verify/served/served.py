@@ -20,6 +20,7 @@ from views.verify.processes.scratch import fill, first_row, insert, let_go, row_
 from views.verify.served.cache import cache_tables
 from views.verify.served.delta import conformed, delta_batches
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, DocumentForm
+from views.verify.served.iceberg import iceberg_tables
 from views.verify.served.postgres import postgres_tables
 from views.verify.served.search import search_tables
 from views.verify.served.topic import topic_tables
@@ -99,6 +100,8 @@ def _batches(
             yield from cache_tables(address, DocumentForm(columns, key))
         case "postgres":
             yield from postgres_tables(address, columns)
+        case "iceberg":
+            yield from iceberg_tables(address, columns)
         case "topic":
             yield from topic_tables(address, DocumentForm(columns, key))
         case _:
