@@ -80,6 +80,7 @@ _GROUPS = {
         "tests/integration/test_followed_logs.py",
         "tests/integration/test_followed_whole.py",
         "tests/integration/test_full_target.py",
+        "tests/integration/test_history.py",
         "tests/integration/test_serve_rebuild.py",
         "tests/integration/test_two_followers.py",
         "tests/integration/test_unkeyed_views.py",

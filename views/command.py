@@ -57,6 +57,7 @@ from views.rebuild.diff import diff
 from views.rebuild.drop import drop, to_drop
 from views.rebuild.follow import follow
 from views.rebuild.plan.analysis import Analysis
+from views.rebuild.plan.histories import check_options
 from views.rebuild.plan.listing import catalog_table
 from views.rebuild.plan.options import Request
 from views.rebuild.plan.plan import Plan, groups_of, plan_view, verdict_of
@@ -104,7 +105,7 @@ def run(request: Request, overrides: Given) -> None:
             specs, unusable = _declared(catalog, names or None, one_by_one=one_by_one)
             names = [spec.name for spec in specs] + [result.view for result in unusable]
             if request.following:
-                _follow(request, overrides, specs, settings)
+                _follow(request, overrides, _followed(request, specs, settings), settings)
             else:
                 _run(request, specs, settings, unusable)
     except ChangelogError as error:
@@ -290,6 +291,19 @@ def _roll_back(request: Request, specs: Sequence[ViewSpec], settings: RebuildSet
             stop,
         )
     _ended(outcome, as_json=request.as_json, debug=request.debug)
+
+
+def _followed(
+    request: Request, specs: Sequence[ViewSpec], settings: RebuildSettings
+) -> Sequence[ViewSpec]:
+    """Return the views to follow; with --all, histories are not among them."""
+    followed = [spec for spec in specs if not spec.history]
+    if request.all_views and followed and len(followed) < len(specs):
+        names = ", ".join(spec.name for spec in specs if spec.history)
+        tell(f"{names}: a history is not followed, rebuild it now and then")
+        return followed
+    check_options(specs, settings)
+    return specs
 
 
 def _follow(

@@ -15,8 +15,9 @@ from confluent_kafka import Message
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, CorruptRecordError, VerdictError
-from changelog.contract.base.headers import Op, RecordHeaders, decode_headers
+from changelog.contract.base.headers import RecordHeaders, decode_headers
 from changelog.contract.base.lsn import Lsn
+from changelog.contract.log.versions import CHANGES
 from changelog.contract.rows.codec import FRAME_BYTES
 from changelog.kafka.scan import OffsetRange, scan
 from replay.api.frames import texts
@@ -45,13 +46,6 @@ from replay.local.rows import RowReader
 from replay.scan.range import PartitionRange
 from replay.verdict.limits import lag_ms
 
-_WORDS = {
-    Op.READ: "copy",
-    Op.CREATE: "insert",
-    Op.UPDATE: "update",
-    Op.DELETE: "delete",
-    Op.TRUNCATE: "truncate",
-}
 _MOMENT = pa.timestamp("us", "UTC")
 _CHANGE_COLUMNS = pa.schema(
     [(CHANGE_TYPE, pa.string()), (COMMIT_LSN, pa.string()), (COMMIT_TIME, _MOMENT)]
@@ -144,7 +138,7 @@ def _version(schemas: TopicSchemas, record: RecordVersion) -> RowVersion:
         row = rows_of(RowReader(schemas).table([written]))[0]
         schema_id = int.from_bytes(record.value[1:FRAME_BYTES], "big")
     return RowVersion(
-        change=_WORDS.get(record.op, record.op.name.lower()),
+        change=CHANGES.get(record.op, record.op.name.lower()),
         lsn=record.position.commit_lsn,
         time=moment_of(record.ts_us),
         row=row,

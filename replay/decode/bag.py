@@ -61,7 +61,7 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
     `raw`: its records as Spark's source gives them, with their headers. `since`: records before it
     are dead; None when none are. `before`: the first position that does not count.
     """
-    position, op = _header(POSITION), _header(_OP)
+    position, op = header_of(POSITION), header_of(_OP)
     operations = [*_ADDED, _TAKEN, Op.TRUNCATE.value]
     fault = (
         F.when(F.length(position) != 20, F.lit(NO_POSITION))  # noqa: PLR2004 - epoch, LSN, sequence
@@ -84,7 +84,8 @@ def changes(raw: DataFrame, topic: str, *, since: Position | None, before: Posit
     return records.where(is_row).drop("position")
 
 
-def _header(name: str) -> Column:
+def header_of(name: str) -> Column:
+    """Return the bytes of a header, or null."""
     of_name = F.filter("headers", lambda header: header["key"] == name)
     return F.get(of_name, F.lit(0))["value"]
 
@@ -109,8 +110,8 @@ class Bag:
             "partition",
             "offset",
             F.when(F.substring("key", 1, 1) == F.lit(_TAKEN), -1).otherwise(1).alias("sign"),
-            _number("key", _LSN_BYTE).alias(LSN_COLUMN),
-            _number("key", _SEQUENCE_BYTE).alias(SEQUENCE_COLUMN),
+            number_at("key", _LSN_BYTE).alias(LSN_COLUMN),
+            number_at("key", _SEQUENCE_BYTE).alias(SEQUENCE_COLUMN),
             *(
                 F.col("row").getField(column.field).alias(name)
                 for column, name in zip(columns, names, strict=True)
@@ -163,7 +164,7 @@ def _newest_first(name: str) -> Column:
     return F.desc(name)
 
 
-def _number(column: str, first: int) -> Column:
+def number_at(column: str, first: int) -> Column:
     """Return the number in eight bytes of a column, from the byte `first` on, counted from 1."""
     digits = F.conv(F.hex(F.substring(column, first, 8)), 16, 10)
     return digits.cast(f"decimal({PLACE_DIGITS},0)")

@@ -31,6 +31,7 @@ TESTS = {
     "docs/connect.md": ("test_connect_page",),
     "docs/design.md": ("test_design_page",),
     "docs/examples.md": ("test_examples",),
+    "docs/history.md": ("test_history",),
     "docs/install.md": ("test_install_page",),
     "docs/loading.md": ("test_line_pages",),
     "docs/operating.md": ("test_operating_page", "test_tls", "test_groups"),

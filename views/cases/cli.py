@@ -124,8 +124,13 @@ def usable_case_files(
 def _without_cases(catalog: Catalog, views: list[str] | None) -> list[ViewSpec]:
     """Return the views that get a file of cases: the named ones, or all without one."""
     from views.cases.file import path_of
+    from views.project.history import refuse_history
 
     specs = catalog.load_all(views or None)
+    if not views:
+        specs = [spec for spec in specs if not spec.history]
+    for spec in specs:
+        refuse_history(spec, "a case has rows of tables, not their versions", "test other views")
     there = [path_of(spec) for spec in specs if path_of(spec).exists()]
     without_file = [spec for spec in specs if path_of(spec) not in there]
     if there and (views or not without_file):

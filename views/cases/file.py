@@ -13,6 +13,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
 from views.cases.values import CaseNumber, type_named, value_of
+from views.project.history import refuse_history
 from views.project.spec import ViewSpec, parse_table, short_name
 
 SUFFIX = ".cases.toml"
@@ -64,6 +65,9 @@ def read_cases(spec: ViewSpec) -> CaseFile:
 
 def parse_cases(spec: ViewSpec, name: str, text: str) -> CaseFile:
     """Read the text of a file of cases."""
+    refuse_history(
+        spec, "a case has rows of tables, not their versions", "remove its file of cases"
+    )
     try:
         raw = tomllib.loads(text, parse_float=CaseNumber)
     except tomllib.TOMLDecodeError as error:

@@ -24,6 +24,7 @@ from views.base.config import RebuildSettings
 from views.explain.explanation import Contribution, Contributions, Explanation, RecordOnLog
 from views.explain.provenance import FieldOrigin, RowLineage, UntraceableError, columns_of, trace
 from views.meaning.view import as_meant
+from views.project.history import refuse_history
 from views.project.spec import ViewSpec
 from views.rebuild.plan.plan import Plan, pins_now, planned
 from views.verify.log.states import Folded, FrontierTables
@@ -115,6 +116,9 @@ def explain(spec: ViewSpec, key: dict[str, str], settings: RebuildSettings) -> E
         VerdictError: the log can no longer give the exact state.
         LogError: the log cannot be read.
     """
+    refuse_history(
+        spec, "its rows are not traced", "`Log.table(…).history(key)` has the records of a key"
+    )
     plan = planned([spec], settings)
     plan.cut.verdict.require()
     project = settings.project

@@ -202,6 +202,14 @@ def with_views(spec: ViewSpec, views: Mapping[str, ViewSpec]) -> ViewSpec:
     source = spec.source
     if not isinstance(source, SqlSource) or not views:
         return spec
+    for name, view in views.items():
+        if spec.history or view.history:
+            raise ViewError(
+                f'{spec.path.name} reads view "{name}", and '
+                + ("is a history" if spec.history else "that is a history"),
+                hint="a history reads a captured table, and other views do not read it: query it "
+                "where it is served",
+            )
     sources = {name: _source_of(spec, view) for name, view in views.items()}
     whole = replace(source, views=sources)
     whole = replace(whole, inlined=_inlined(whole))

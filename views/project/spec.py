@@ -106,6 +106,8 @@ class ViewSpec:
     sinks: tuple[str, ...]  # where it is served
     source: SqlSource | PythonSource  # the query or the function
     description: str = ""  # a sentence for `--list`, or an empty string
+    # whether its table has a row for each version of its rows, in place of the last ones
+    history: bool = False
     # what a Python view reads of a table, where it says so; else it is given all
     columns: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     # by sink what its author wants of it, as `views/NAME.KIND.json` says

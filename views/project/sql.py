@@ -28,6 +28,7 @@ from changelog.contract.rows.relation import TableName
 from views.base.postgres_sql import PostgresSql, name_of
 from views.base.spark_sql import SparkSql, doubled_quotes
 from views.project.grammar import refuse_unread
+from views.project.history import check_history
 from views.project.output import outputs, spelled
 from views.project.query import query, quoted
 from views.project.spec import DEFAULT_SINKS, SqlSource, TableReference, ViewSpec, check_declared
@@ -35,7 +36,7 @@ from views.project.spec import DEFAULT_SINKS, SqlSource, TableReference, ViewSpe
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_HEADERS = ("key", "sinks", "description", "dialect")
+_HEADERS = ("key", "sinks", "description", "dialect", "history")
 DIALECTS: dict[str, type[Dialect]] = {"spark": SparkSql, "postgres": PostgresSql}
 """The languages of views, and how they are parsed."""
 _HEADER = re.compile(r"--\s*([A-Za-z_]+)\s*:\s*(.*?)\s*")
@@ -60,16 +61,21 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     give another answer each time it runs.
     """
     header = _header(path, text)
-    source = sql_source(path, text, header.get("dialect", "spark"))
+    dialect = header.get("dialect", "spark")
+    source = sql_source(path, text, dialect)
     key = _key(header.get("key", ""))
+    sinks = check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path)
+    if (history := header.get("history")) is not None:
+        check_history(path, history, dialect, sinks, _query(path, text, dialect))
     return ViewSpec(
         name=name,
         path=path,
         tables=tuple(dict.fromkeys(source.tables())),
         key=check_declared("key", spelled(key, source.columns), path),
-        sinks=check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path),
+        sinks=sinks,
         source=source,
         description=header.get("description", ""),
+        history=history is not None,
     )
 
 

@@ -20,9 +20,11 @@ import duckdb
 import pyarrow as pa
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError, VerdictError
+from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import beside
+from changelog.contract.log.versions import COMPLETE_FROM
 from changelog.contract.rows.relation import TableName
 from views.base.address import Address
 from views.verify.compare.compare import (
@@ -97,6 +99,7 @@ class VerifyRequest:
     max_differences: int = 20  # how many mismatched rows the report shows
     # how many rows a sink may report as left out; if it reports more, none is accepted
     left_out_at_most: int = 0
+    history: bool = False  # whether its table has a row for each version of its rows
 
     @property
     def share(self) -> float:
@@ -124,6 +127,7 @@ def verify_view(
         request.frontier,
         work_directory=request.work_directory,
         memory_limit=request.memory_limit,
+        histories=request.history,
     )
     with own if evidence is None else nullcontext(evidence) as shared:
         if shared.frontier != request.frontier:
@@ -202,6 +206,8 @@ class _Verification:
         if is_read_whole and (evaluated.bags or self._request.mode == "changed"):
             served_hash = rows_hash(self._database, "served", self._columns)
         self._order("served", evaluated.bags)
+        if self._request.history:
+            self._require_same_beginning()
         names = {name: quoted(name) for name, _ in self._columns}
         with computing(), locating(self._database, "expected", names):
             self._left_out = self._taken_away(address)
@@ -228,6 +234,25 @@ class _Verification:
             notes=notes + counts,
             ranges=ranges,
         )
+
+    def _require_same_beginning(self) -> None:
+        """Require that compaction has removed no version since the served ones were read.
+
+        Raises VerdictError: it has, so that they cannot be compared.
+        """
+        (table,) = self._request.tables
+        now = self._taken[table].complete_from or Lsn(0)
+        least, most = first_row(
+            self._database,
+            f"SELECT min({COMPLETE_FROM}), max({COMPLETE_FROM}) FROM served",
+        ) or (None, None)
+        if least is not None and least == most and least < now:
+            raise VerdictError(
+                f'view "{self._request.view}" has the versions of {table} that were complete from '
+                f"LSN {Lsn(int(least))} on, and the log has been compacted since: now they are "
+                f"from LSN {now} on",
+                hint="rebuild it: that reads what is there now",
+            )
 
     def python_view(self) -> VerifyReport:
         """Compare the states that a Python view was given; its own rows cannot be recomputed."""
@@ -409,6 +434,15 @@ class _Verification:
         request, frontier, taken = self._request, self._request.frontier, self._taken.values()
         notes = [*notes, *(taken_state.note for taken_state in taken if taken_state.note)]
         topics = [t for table in request.tables if (t := frontier.topic_of(table)) is not None]
+        complete_from = {
+            str(one.state.table): str(one.complete_from)
+            for one in taken
+            if one.complete_from is not None
+        }
+        notes += [
+            f"a history: no version of {table} is missing from LSN {lsn} on"
+            for table, lsn in complete_from.items()
+        ]
         certificate: dict[str, Any] = {
             "view": request.view,
             "verified": verified,
@@ -434,6 +468,7 @@ class _Verification:
             "choices": {
                 str(t.state.table): dict(t.state.choices) for t in taken if t.state.choices
             },
+            "complete_from": complete_from,
             "records_left_out": sum(self._evidence.left_out(t) for t in request.tables),
             "sql_sha256": hashlib.sha256((request.sql or "").encode()).hexdigest(),
             "left_out": list(self._left_out.keys),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -77,6 +79,17 @@ class Certifier:
         self._written: dict[tuple[str, TableName], Address] = {}
         project, spread = settings.project, self._spread()
         self._has_spread = spread is not None
+        self._open_histories = partial(
+            Evidence,
+            project.kafka,
+            project.registry,
+            replay.frontier,
+            pins=replay.pins,
+            tell=tell,
+            histories=True,
+        )
+        self._histories: Evidence | None = None
+        self._held = ExitStack()
         self._evidence = Evidence(
             project.kafka,
             project.registry,
@@ -123,7 +136,7 @@ class Certifier:
                 pass
             case _ if _spare_cores(self._spark) < LEAST_SPARE_CORES:
                 return
-        tables = (table for spec in specs for table in spec.tables)
+        tables = (table for spec in specs if not spec.history for table in spec.tables)
         self._evidence.read_ahead(dict.fromkeys(tables))
 
     def report(
@@ -136,10 +149,22 @@ class Certifier:
         inputs = spec.tables if spec.sql is None else ()
         states = {table: self._written[spec.name, table] for table in inputs}
         request = request_of(self._settings, self._frontier, spec, columns, subject, states)
+        if spec.history:
+            return verify_view(request, self._of_histories())
         report = verify_view(request, self._evidence)
         if report.verified is False:
             self._evidence.forget(spec.tables)
         return report
+
+    def _of_histories(self) -> Evidence:
+        """Return the versions of tables according to the log.
+
+        They are read after those of the views, never ahead of them: compaction removes the oldest
+        record of a key first, so that what it removes meanwhile makes the two differ.
+        """
+        if self._histories is None:
+            self._histories = self._held.enter_context(self._open_histories())
+        return self._histories
 
     def keep(self) -> None:
         """Keep the proved states for the next proof, except the tables of refuted views."""
@@ -169,6 +194,7 @@ class Certifier:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._held.close()
         self._evidence.__exit__(kind, error, trace)
         if self._written or self._has_spread:
             Files().remove(self._place)
@@ -203,6 +229,7 @@ def request_of(  # noqa: PLR0917 - what a proof is of
         states=states,
         columns=spec.columns,
         left_out_at_most=settings.rebuild.left_out_at_most,
+        history=spec.history,
     )
 
 

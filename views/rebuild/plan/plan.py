@@ -39,6 +39,7 @@ from views.generations.succession import next_generation, serving
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec, check_captured, check_distinct, short_name
 from views.rebuild.plan.analysis import Analysis
+from views.rebuild.plan.histories import doubts_of
 from views.rebuild.result.report import frontier_json, others_json
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class ViewPlan:
     # the difference of its file to that of the serving generation; empty if there is none, None if
     # that file is not on record
     definition_diff: str | None = None
-    # a sentence for each column whose values have another form than in its table
+    # a sentence for each column whose values have another form than in its table, and for versions
+    # that may have values of a later change
     choices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -617,7 +619,10 @@ def plan_view(
         archived=plan.archived,
         analysis=analysis,
         definition_diff=_definition_diff(spec, number, history),
-        choices=tuple(choices_of(spec, plan.schemas)),
+        choices=(
+            *choices_of(spec, plan.schemas),
+            *doubts_of(spec, plan.schemas, plan.record.frontier),
+        ),
     )
 
 

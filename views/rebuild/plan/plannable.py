@@ -25,6 +25,7 @@ from views.meaning.view import as_meant
 from views.project.output import outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, check_declared
 from views.rebuild.plan.analysis import Analysis, Engine, analyse
+from views.rebuild.plan.histories import analyse_history, check_logs, check_options, viewed
 from views.rebuild.plan.plan import Plan, planned, schemas_now, tables_of
 from views.rebuild.result.report import ViewResult
 
@@ -61,7 +62,10 @@ def plannable(
     """
 
     def plan_of(some: Sequence[ViewSpec], *, sample: bool = False) -> Plan:
+        check_options(some, settings)
         plan = planned(some, settings, sample=sample, steps=steps)
+        others = [*(log.table for log in plan.logs), *(log.table for log in plan.others)]
+        check_logs(some, others, plan.cut.record.frontier)
         if required:
             plan.cut.verdict.require()
         # Reading the schemas now finds those that Spark cannot read before it starts.
@@ -102,7 +106,7 @@ def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSp
     Raises ViewError: it compares values whose form on the log compares otherwise.
     """
     logged = {
-        table: table_schemas.viewed
+        table: viewed(spec, table_schemas.viewed)
         for table, table_schemas in schemas.items()
         if table in spec.tables
     }
@@ -163,7 +167,7 @@ def _with_key(spec: ViewSpec, plan: Plan) -> ViewSpec:
     if not isinstance(spec.source, SqlSource) or {*spec.key} <= {*spec.source.columns}:
         return spec
     tables = {
-        table: [column.column for column in table_schemas.logged(table_schemas.reader_id).columns]
+        table: [column.column for column in viewed(spec, table_schemas.viewed).columns]
         for table, table_schemas in plan.schemas.items()
         if table in spec.tables
     }
@@ -194,7 +198,9 @@ def analyses(
         for spec in specs:
             steps.begin(f"view {spec.name}")
             try:
-                analysis = analyse(spec, tables, engine)
+                analysis = (
+                    analyse_history(spec, tables) if spec.history else analyse(spec, tables, engine)
+                )
                 _check_analysis(spec, analysis, settings)
             except Exception as error:  # noqa: BLE001 - one view's failure is its own
                 errors[spec.name] = explained(error, f'plan of view "{spec.name}"')

@@ -14,6 +14,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.config import OnBadRecord
 from replay.base.failures import translate
 from replay.base.task_faults import FormlessValueError
+from replay.pipeline.versions import open_versions
 from replay.result.state import ReplayedState, States
 from replay.store.stored import StoredStates
 from views.base.config import RowsSource
@@ -70,8 +71,11 @@ class Rows:
                 self._run.check_stop()
                 counting_keys = _counted(replay, build.spec.tables)
                 with self._run.answerable(build), replay.counting(), counting_keys:
+                    read = states
+                    if build.spec.history:
+                        read = self._versions(spark, replay, build, stack)
                     rows, schema = self._rows(
-                        spark, certifier, replay, refresher, build, states=states
+                        spark, certifier, replay, refresher, build, states=read
                     )
                     if build.unchanged:
                         self._run.note_refused(build, build.number)
@@ -114,6 +118,17 @@ class Rows:
         if refresher is None:
             return frame, frame.schema
         return self._refreshed(certifier, replay, refresher, build, frame), frame.schema
+
+    def _versions(
+        self, spark: SparkSession, replay: States, build: ViewBuild, stack: ExitStack
+    ) -> dict[TableName, DataFrame]:
+        """Return the table of a history, with a row for each version of its rows."""
+        (table,) = build.spec.tables
+        kafka, schemas = self._run.settings.project.kafka, self._run.schemas[table]
+        with self._run.stage("versions", f"{build.spec.name}: all records", build.spec.name):
+            versions = stack.enter_context(open_versions(spark, kafka, replay.cut, schemas))
+        build.origin = f"start: every version from LSN {versions.complete_from} on"
+        return {table: versions.frame}
 
     def _refreshed(
         self,
@@ -175,6 +190,8 @@ def _shared_states(
     """Return each table's state, kept where it is read more than once."""
     uses: Counter[TableName] = Counter()
     for build in builds:
+        if build.spec.history:
+            continue
         source = build.spec.source
         if isinstance(source, SqlSource):
             uses.update(list(source.tables()) * (2 if _is_read_twice(replay, build) else 1))

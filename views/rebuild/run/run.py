@@ -23,6 +23,7 @@ from views.generations.served import MakeServed
 from views.project.spec import ViewSpec
 from views.rebuild.one_view.refused import note_refused
 from views.rebuild.one_view.view_build import ViewBuild
+from views.rebuild.plan.histories import doubts_of
 from views.rebuild.plan.moments import computed_moments
 from views.rebuild.plan.plan import Plan, choices_told, shown, warnings_of
 from views.rebuild.result.report import ViewResult
@@ -194,6 +195,7 @@ class RunContext:
             origin=build.origin,
             warnings=(
                 *warnings_of(build.spec, plan.record),
+                *doubts_of(build.spec, self.schemas, plan.record.frontier),
                 *(() if replay is None else choices_told(replay.choices(build.spec.tables))),
             ),
         )

@@ -56,6 +56,7 @@ class Evidence:
         spread: Spread | None = None,
         archive: LogArchive | None = None,
         tell: Tell = quiet,
+        histories: bool = False,
     ) -> None:
         """Store the arguments; reads nothing.
 
@@ -65,8 +66,11 @@ class Evidence:
         cannot be read, and count these. `declared`: the tables that are logs of other programs.
         `keeping`: where proved states are stored, and for which use. `spread`: has the tasks that
         read large topics; None to read all of them here. `archive`: an archive of the log to read
-        in place of brokers and registry.
+        in place of brokers and registry. `histories`: read all versions of the rows, in place of
+        the last ones.
         """
+        self._histories = histories
+        self._version_tables: FrontierTables | None = None
         self._keeping = keeping
         self._keeper: Keeper | None = None
         self._spread, self._archive, self._tell = spread, archive, tell
@@ -110,6 +114,10 @@ class Evidence:
         return self._taken[table].state
 
     def _read_state(self, table: TableName) -> Taken:
+        if self._histories:
+            if self._version_tables is None:
+                self._version_tables = self._frontier_tables()
+            return self._version_tables.versions(table)
         return self._read_by_tasks(table) or self._open_tables().take(table)
 
     def _report(self, text: str) -> None:
@@ -154,7 +162,7 @@ class Evidence:
         if answers(self.database):
             return
         wait(self._ahead.values())
-        self._keeper = self._spread_tables = None
+        self._keeper = self._spread_tables = self._version_tables = None
         self._taken.clear()
         self._ahead.clear()
         self._inner.close()
@@ -184,22 +192,10 @@ class Evidence:
 
     def _open_tables(self) -> Keeper:
         if self._keeper is None:
-            tables = FrontierTables(
-                self.database,
-                self._kafka,
-                self._registry,
-                self.frontier,
-                pins=self._pins,
-                quarantines=self._quarantines,
-                declared=self._declared,
-                work_directory=self._work_directory,
-                tell=self._report,
-                archive=self._archive,
-            )
             keeper = Keeper(
                 self._keeping,
                 self.database,
-                tables,
+                self._frontier_tables(),
                 self._kafka,
                 self.frontier,
                 pins=self._pins,
@@ -208,6 +204,20 @@ class Evidence:
             )
             self._keeper = self._inner.enter_context(keeper)
         return self._keeper
+
+    def _frontier_tables(self) -> FrontierTables:
+        return FrontierTables(
+            self.database,
+            self._kafka,
+            self._registry,
+            self.frontier,
+            pins=self._pins,
+            quarantines=self._quarantines,
+            declared=self._declared,
+            work_directory=self._work_directory,
+            tell=self._report,
+            archive=self._archive,
+        )
 
     def __enter__(self) -> Self:
         """Open the database."""

@@ -28,6 +28,7 @@ from views.verify.log.declared import DeclaredDecoder, DeclaredReader, read_decl
 from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.log.registry import ArchivedSchemas, WriterSchemas
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
+from views.verify.log.versions import add_versions, read_versions
 from views.verify.processes.scratch import fill, let_go, make_table
 from views.verify.records.archived import LogArchive
 from views.verify.records.read import beginnings, read_schema_topic
@@ -61,6 +62,8 @@ class Taken:
     state: TableState  # the state
     records: int  # how many were read for it
     left_out: int = 0  # how many of them could not be read
+    # of versions, the LSN from which on none is missing; None for states
+    complete_from: Lsn | None = None
     note: str = ""  # for the report, about how it was obtained
     # the frontier that it goes on from, and the LSN at which the topic was last read from its
     # start; None if it was read from its start now
@@ -220,6 +223,37 @@ class FrontierTables:
             )
         rows = FoldedTable(self._database, survivors)
         return Folded(table, topic, records.count, rows, decoder, schema, places=places)
+
+    def versions(self, table: TableName) -> Taken:
+        """Return the versions of a table's rows.
+
+        Raises the errors of `fold` and `load`.
+        """
+        topic = self._frontier.topic_of(table)
+        if topic is None:
+            why = self._frontier.why_absent(table)
+            raise ViewError(f'slot "{self._frontier.slot}": table "{table}" {why}')
+        self._count += 1
+        pin, versions = self._pins.get(topic), f"__versions_{self._count}"
+        read = read_versions(
+            self._kafka,
+            self._frontier.of(topic),
+            topic,
+            self._database,
+            versions,
+            key_id=None if pin is None else pin.key,
+        )
+        survivors = f"__survivors_{self._count}"
+        self._database.execute(
+            f"CREATE TABLE {quoted(survivors)} AS SELECT part, off, value FROM {quoted(versions)}"
+        )
+        decoder, schema = self.reader(table, topic, read.newest_schema_id, None) or (None, None)
+        rows = FoldedTable(self._database, survivors)
+        state = self.load(Folded(table, topic, read.count, rows, decoder, schema))
+        state = add_versions(self._database, state, versions, read.complete_from)
+        create_view(self._database, state)
+        self._database.execute(f"DROP TABLE {quoted(versions)}")
+        return Taken(state=state, records=read.count, complete_from=read.complete_from)
 
     def _fold_declared(self, log: DeclaredLog, quarantine: Quarantine | None) -> Folded:
         survivors = f"__survivors_{self._count}"
