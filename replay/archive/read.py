@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,9 +41,6 @@ from replay.scan.fold import last_of_each_key, survivors
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.task import SPARK_SCHEMA, folded
 from replay.verdict.verdict import Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    pass
 
 _LASTING_MS = 1 << 40  # what an archive has cannot become inexact
 _ADDED = 5_000  # records that are added to a fold at a time
