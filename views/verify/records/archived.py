@@ -12,21 +12,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from obstore.exceptions import BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
 
 from changelog.contract.base.errors import LogError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
 from changelog.native.columns import NO_EPOCH, NO_PLACE, SCHEMA, RecordFault
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 _POSITION = np.dtype([("epoch", ">u4"), ("commit_lsn", ">u8"), ("sequence", ">u8")])
 
@@ -69,6 +69,8 @@ class LogArchive:
 
     @cached_property
     def _store(self) -> ObjectStore:
+        from obstore.store import LocalStore, from_url  # noqa: PLC0415 - of another extra
+
         if "://" not in self._root or self._root.startswith("file://"):
             return LocalStore(self._root.removeprefix("file://"))
         return from_url(self._root.replace("s3a://", "s3://", 1))
@@ -76,6 +78,9 @@ class LogArchive:
     @cached_property
     def _manifests(self) -> list[dict[str, Any]]:
         """The manifests, checked, the oldest first."""
+        import obstore  # noqa: PLC0415 - of another extra
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - likewise
+
         try:
             batches = obstore.list(self._store, prefix="manifests/")
             names = sorted(entry["path"] for batch in batches for entry in batch)
@@ -185,6 +190,9 @@ class LogArchive:
         )
 
     def _bytes(self, name: str) -> bytes:
+        import obstore  # noqa: PLC0415 - of another extra
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - likewise
+
         try:
             return bytes(obstore.get(self._store, name).bytes())
         except FileNotFoundError as error:
