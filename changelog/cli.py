@@ -53,7 +53,7 @@ _SUBJECTS = (
     _Subject("Begin, and look", ("init", "stack", "demo", "doctor"), "changelog stack up"),
     _Subject(
         "The log",
-        ("capture", "status", "verify", "resnapshot", "signal", "ddl", "slot"),
+        ("capture", "status", "verify", "archive", "resnapshot", "signal", "ddl", "slot"),
         "changelog capture --until now",
     ),
     _Subject(
