@@ -36,9 +36,9 @@ def run(monkeypatch):
     """Run tasks on logs that are given, by their partitions."""
 
     def of(logs, *, homes=PARTITIONS):
-        def read_into(last, _kafka, topic, wanted):
-            assert topic == "t"
-            log = logs[wanted.partition]
+        def read_into(last, *, kafka, topic, part):
+            assert (kafka.brokers, topic) == ("", "t")
+            log = logs[part.partition]
             add_records(last, [message(e) if isinstance(e, Entry) else e for e in log])
 
         monkeypatch.setattr(task, "read_into", read_into)

@@ -259,7 +259,8 @@ def test_logs_of_other_programs_are_followed_apart(followed) -> None:
 
 def test_nor_have_they_an_older_state() -> None:
     declared = DeclaredLog(table=THINGS[0], topic="t", shape=ValueShape.FLAT_JSON, key=("id",))
-    settings: Any = SimpleNamespace(project=None, logs=(declared,), as_of=AsOf("0/1", lsn=Lsn(1)))
+    moment = AsOf("0/1", lsn=Lsn(1))
+    settings: Any = SimpleNamespace(project=None, logs=(declared,), as_of=moment, archive=None)
     spec: Any = SimpleNamespace(name="v", tables=THINGS, views=())
     with pytest.raises(ViewError, match="no older state"):
         planned([spec], settings)
