@@ -37,6 +37,7 @@ _LOADED = (
 )
 _READ_ONCE = ("CHANGELOG_", "PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_", "TERM", "FORCE_COLOR")
 """Variables that are read when a module is imported; with others a command starts cold."""
+_ROOT = Path(__file__).parents[2]
 _SUBREAPER = 36
 _MOST = 1 << 20
 
@@ -103,7 +104,12 @@ def _start() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         os.set_inheritable(theirs.fileno(), True)
-        words = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        # A test may have gone to another folder, where Python does not find this module.
+        run = (
+            f"import runpy, sys; sys.path.insert(0, {str(_ROOT)!r});"
+            f" runpy.run_module({__name__!r}, run_name='__main__')"
+        )
+        words = [sys.executable, "-c", run, str(theirs.fileno())]
         nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         os.posix_spawn(sys.executable, words, os.environ, file_actions=[nothing])
     _sockets[os.getpid()] = ours
