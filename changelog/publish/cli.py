@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from changelog.config import BROKERS, load_project, resolved
-from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.form import Output
 from changelog.contract.log.properties import parse_properties
 from changelog.lines.as_kcat import SettingsOption
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
+from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import TOLD, DebugOption, JsonOption, ProjectOption
@@ -29,7 +28,6 @@ from changelog.sections import CaptureSettings, Kafka, Registry
 if TYPE_CHECKING:
     from changelog.publish.publish import Published, PublishSettings
     from changelog.publish.rows import QueryRows
-    from changelog.runtime.cron import CronSchedule
 
 log = logging.getLogger("changelog.publish")
 
@@ -132,32 +130,13 @@ def publish(project: ProjectOption = Path(), *, options_given: Given, options: _
 
     try:
         if options.every:
-            _scheduled(options.every, run, stop)
+            from changelog.runtime.cron import repeat
+
+            repeat(options.every, run, stop)
         else:
             run()
     except PublishStoppedError:
         raise typer.Exit(_INTERRUPTED) from None
-
-
-def _scheduled(expression: str, run: Callable[[], None], stop: Callable[[], bool]) -> None:
-    from time import sleep
-
-    from changelog.runtime.cron import CronSchedule
-
-    schedule = CronSchedule(expression)
-    _say_next(schedule)
-    for _ in schedule.moments(stop, wait=sleep):
-        try:
-            run()
-        except ConfigurationError:
-            raise
-        except ChangelogError as error:
-            say_error(error)
-        _say_next(schedule)
-
-
-def _say_next(schedule: CronSchedule) -> None:
-    log.info("the next run is at %s", schedule.after(datetime.now(UTC)).isoformat(" ", "minutes"))
 
 
 def _tell(published: Published, target: PublishSettings, *, as_json: bool) -> None:

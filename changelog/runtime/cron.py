@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -9,7 +11,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.runtime.edge import say_error
+
+log = logging.getLogger("changelog")
 
 _LOOK_S = 0.5
 
@@ -69,3 +74,24 @@ class CronSchedule:
 def _waits(due: datetime, now: Callable[[], datetime]) -> Iterator[float]:
     while (wait_s := (due - now()) / timedelta(seconds=1)) > 0:
         yield wait_s
+
+
+def repeat(expression: str, run: Callable[[], None], stop: Callable[[], bool]) -> None:
+    """Run at each moment of an expression until `stop`; the next run follows one that failed.
+
+    Raises ConfigurationError: the expression is none, or a run is configured wrong.
+    """
+    schedule = CronSchedule(expression)
+    _log_next(schedule)
+    for _ in schedule.moments(stop, wait=time.sleep):
+        try:
+            run()
+        except ConfigurationError:
+            raise
+        except ChangelogError as error:
+            say_error(error)
+        _log_next(schedule)
+
+
+def _log_next(schedule: CronSchedule) -> None:
+    log.info("the next run is at %s", schedule.after(datetime.now(UTC)).isoformat(" ", "minutes"))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from changelog.config import BROKERS, Project, load_project
-from changelog.contract.base.errors import ChangelogError, ConfigurationError
+from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.log.topic import frontier_topic
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import bar_console, print_json, say_error, stop_on_signals, tell
+from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
 from changelog.runtime.examples import with_examples
 from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
@@ -78,7 +77,9 @@ def archive(
         copied.require_whole()
 
     if every:
-        _repeat(every, run)
+        from changelog.runtime.cron import repeat
+
+        repeat(every, run, stop_on_signals())
     else:
         run()
 
@@ -143,17 +144,3 @@ def _check(target: Archive, *, as_json: bool) -> None:
                 "bytes": counts.size,
             }
         )
-
-
-def _repeat(expression: str, run: Callable[[], None]) -> None:
-    from time import sleep
-
-    from changelog.runtime.cron import CronSchedule
-
-    for _ in CronSchedule(expression).moments(stop_on_signals(), wait=sleep):
-        try:
-            run()
-        except ConfigurationError:
-            raise
-        except ChangelogError as error:
-            say_error(error)

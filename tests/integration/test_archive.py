@@ -312,7 +312,7 @@ class Overtaken:
         return copy_news(self.archive, self.source)
 
     def keeps_all(self) -> None:
-        """Let no more be cleaned away, however slow this machine is."""
+        """Stop the cleaner: no further record is removed."""
         self.log.alter(max_compaction_lag_ms=2**63 - 1)
         self.log.alter(min_compaction_lag_ms=6 * 3_600_000)
 

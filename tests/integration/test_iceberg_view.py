@@ -52,7 +52,7 @@ def place_of(project: CapturedProject, view: str) -> IcebergPlace:
 
 
 def totals(project: CapturedProject) -> list[tuple]:
-    """Return what a reader of the table sees."""
+    """Return the rows of the published table."""
     place = place_of(project, "totals")
     with place.opened() as opened:
         rows = opened.load_table(place.table).scan().to_arrow().to_pylist()

@@ -303,7 +303,7 @@ class Backfill:
                 self.tasks.mute(task)
 
     def _try(self, task: TableTask, step: Callable[[TableTask], None]) -> None:
-        """Do a step of beginning a table; an error of the table's own is the table's."""
+        """Do a step of beginning a table; if the table is at fault, exclude it or copy it later."""
         try:
             step(task)
         except TABLE_ERRORS as error:
@@ -317,10 +317,10 @@ class Backfill:
     def _settled(self) -> list[TableTask]:
         """Return the tables to begin whose columns the stream has brought.
 
-        The catalogue is ahead of the stream. Rows from before an ALTER TABLE may follow `since` if
-        a copy begins with the columns of after it; sent again after a crash they would replace
-        copied rows that have the new columns' values. So a table begins when the stream is where
-        the catalogue was at an earlier look that saw the same columns.
+        The catalogue is ahead of the stream: if a copy began with columns that the stream has yet
+        to bring, rows without them would follow `since`, and after a crash replace copied rows
+        that have them. So a table begins when the stream has reached the end that the WAL had at
+        an earlier look, if that saw the same columns.
         """
         waiting = [t for t in self.tasks.active if t.since is None and not t.is_spoken_of]
         unseen = [task for task in waiting if task.topic not in self._looks]

@@ -226,9 +226,8 @@ class CapturedTables:
         self._say_unmapped(self.shape(relation).logged)
         # The key first: when it is another one, there is no way out by way of the value.
         key = self._key_id(relation)
-        text = logged_schema(self.shape(relation))
         if not versions:
-            text = marked(text, at, fresh=False)
+            text = marked(logged_schema(self.shape(relation)), at, fresh=False)
             return relation, SchemaIds(key=key, value=self._registry.register_value(topic, text))
         version = version_at(versions, at)
         relation, is_known = self._next(relation, versions, version, at)
@@ -239,14 +238,14 @@ class CapturedTables:
                 value = self._registry.register_value(topic, text)
             except SchemaConflictError as error:
                 raise self._conflict(relation, str(error.args[0]), hint=error.hint) from error
-        self._keep_order(topic)
+        self._keep_newest_last(topic)
         return relation, SchemaIds(key=key, value=value)
 
-    def _keep_order(self, topic: str) -> None:
-        """Register the version that the table has now again where an older one was registered last.
+    def _keep_newest_last(self, topic: str) -> None:
+        """Register the table's present version again if an older one was registered after it.
 
-        Rows of before an ALTER TABLE can be sent again after a copy has registered the columns of
-        after it. Readers take the last version for the table's.
+        That happens where a copy has registered new columns and rows without them are sent again.
+        Readers take the last version for the present one.
         """
         versions = alive(self._registry.values(topic))
         newest = version_at(versions, END)

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableSourceError
-from changelog.publish import cli
 from changelog.publish.rows import bare, relation_of
-from changelog.runtime.cron import CronSchedule
+from changelog.runtime.cron import CronSchedule, repeat
 from tests.support.builders import INTEGER
 
 
@@ -49,7 +48,7 @@ def test_a_run_that_fails_is_told_and_the_next_one_comes(monkeypatch, capsys):
         if len(runs) == 1:
             raise UnavailableSourceError("nobody answers")
 
-    cli._scheduled("0 3 * * *", run, lambda: False)
+    repeat("0 3 * * *", run, lambda: False)
     assert len(runs) == 3
     assert "error: nobody answers" in capsys.readouterr().err
 
@@ -57,7 +56,7 @@ def test_a_run_that_fails_is_told_and_the_next_one_comes(monkeypatch, capsys):
         raise ConfigurationError("no such column")
 
     with pytest.raises(ConfigurationError):
-        cli._scheduled("0 3 * * *", misused, lambda: False)
+        repeat("0 3 * * *", misused, lambda: False)
 
 
 @pytest.mark.parametrize("expression", ["", "now and then", "61 * * * *", "0 0 31 2 *"])

@@ -1,4 +1,4 @@
-"""What a run copies, from where on, and what it says; the brokers' answers are made up."""
+"""Ranges and gaps of a run that archives, with made-up answers of the brokers."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Source:
                 )  # fmt: skip
 
     def cleaned(self) -> list[Record]:
-        """Return what a cleaner leaves: of each key the last record before its point, at least."""
+        """Return the records that are left once a cleaner has worked up to its point."""
         kept = []
         for records in self.log:
             point = self.chance.randint(0, len(records)) if self.chance.random() < 0.8 else 0
