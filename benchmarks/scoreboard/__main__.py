@@ -34,6 +34,7 @@ from benchmarks.figures import say, tell
 from benchmarks.machine import about
 from benchmarks.orders import execute
 from benchmarks.scoreboard.pipelines import PIPELINES, Pipeline, database_of
+from benchmarks.scoreboard.programs import plugins
 from benchmarks.scoreboard.workload import END, END_TABLE, SETUP, TABLES, Workload
 from changelog.stack.stack import Stack
 
@@ -182,8 +183,10 @@ def _cell(own: Mapping[str, Any], table: str) -> str:
 
 
 @contextmanager
-def _servers() -> Iterator[Stack]:
+def _servers(libraries: Path | None) -> Iterator[Stack]:
     settings = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
+    if libraries is not None:
+        settings["dynamic_library_path"] = f"$libdir:{libraries}"
     with (
         tempfile.TemporaryDirectory(prefix="scoreboard-servers-") as place,
         Stack(
@@ -211,8 +214,10 @@ def main(
 ) -> None:
     """Run the pipelines one after the other, and print what each has of the source."""
     boards = []
-    with _servers() as stack:
-        for word in only.split(","):
+    words = only.split(",")
+    libraries = plugins(cache, _POSTGRES) if "pgstream" in words else None
+    with _servers(libraries) as stack:
+        for word in words:
             kind = PIPELINES[word]
             folder = Path(tempfile.mkdtemp(prefix=f"scoreboard-{word}-"))
             workload = Workload(seed, transactions)

@@ -25,11 +25,15 @@ from psycopg2.extensions import make_dsn, parse_dsn
 from benchmarks import pgsync
 from benchmarks.kafka_connect import WORKER, fetch_jars, fetch_plugin, start_worker
 from benchmarks.orders import execute
+from benchmarks.scoreboard import programs
 from benchmarks.scoreboard.workload import ALL_TABLES, SETUP
 from changelog.stack.base.state import Endpoints
+from changelog.stack.servers.postgres import bin_dir
 
 _LONG_S = 600.0
 _ENDS_S = 30.0
+SUPERVISED = ("sh", "-c", 'while :; do "$@"; sleep 1; done', "supervised")
+"""Before a command: it is started again whenever it ends."""
 
 
 class Pipeline(ABC):
@@ -59,9 +63,7 @@ class Pipeline(ABC):
 
     def copy_of(self, table: str) -> Sequence[str]:
         """Return the options of `changelog verify` that name the copy of a table."""
-        at = parse_dsn(self.target)
-        uri = f"postgresql://{at['user']}@{at['host']}:{at['port']}/{at['dbname']}"
-        return ["--target", f"postgres:{uri}/public.{table}"]
+        return ["--target", f"postgres:{uri_of(self.target)}/public.{table}"]
 
     def kill(self) -> None:
         """End all its processes by SIGKILL."""
@@ -134,16 +136,15 @@ class ChangelogStore(Pipeline):
     def start(self) -> None:
         """Start both under a loop that starts each again when it ends."""
         project = ["--project", str(self.folder)]
-        again = 'while :; do "$@"; sleep 1; done'
         python = [sys.executable, "-m", "changelog", "capture", *project]
-        self.run("capture", ["sh", "-c", again, "supervised", *python])
+        self.run("capture", [*SUPERVISED, *python])
         follow = [
             str(Path(sys.executable).with_name("rebuild-view")),
             "--all",
             "--follow",
             *project,
         ]
-        self.run("follow", ["sh", "-c", again, "supervised", *follow])
+        self.run("follow", [*SUPERVISED, *follow])
 
 
 class Debezium(Pipeline):
@@ -318,12 +319,106 @@ class Pgsync(Pipeline):
         return ["--target", f"search:http://{search.hostname}:{search.port}/pgsync_{table}"]
 
 
+class Pgstream(Pipeline):
+    """pgstream: decodes with wal2json, snapshots with pg_dump, keeps the schema up to date."""
+
+    name = "pgstream"
+    version = programs.PGSTREAM
+    settings = (
+        "`snapshot_and_replication` of all tables, batches of 100 rows or 1 s, the schema log for "
+        "DDL, `on_conflict_action: update` since rows come again after a kill"
+    )
+
+    def prepare(self) -> None:
+        """Build it, write its settings, and let it make its schema, triggers and slot."""
+        self._command = str(programs.pgstream(self.cache))
+        source, target = (f"{uri_of(dsn)}?sslmode=disable" for dsn in (self.source, self.target))
+        replicated = {
+            "url": source,
+            "mode": "snapshot_and_replication",
+            "snapshot": {"mode": "full", "tables": [f"public.{name}" for name in ALL_TABLES]},
+            "replication": {"replication_slot": "pgstream"},
+        }
+        written = {
+            "url": target,
+            "batch": {"timeout": 1000, "size": 100},
+            "schema_log_store_url": source,
+            "on_conflict_action": "update",
+        }
+        config = {"source": {"postgres": replicated}, "target": {"postgres": written}}
+        # YAML takes JSON.
+        (self.folder / "pgstream.yaml").write_text(json.dumps(config), encoding="utf-8")
+        # It calls pg_dump and pg_restore.
+        self._env = {**os.environ, "PATH": f"{bin_dir()}:{os.environ['PATH']}"}
+        words = [self._command, "init", "--postgres-url", source, "--replication-slot", "pgstream"]
+        with (self.folder / "init.log").open("wb") as log:
+            subprocess.run(
+                words, cwd=self.folder, env=self._env, stdout=log, stderr=log, check=True,
+                timeout=_LONG_S,
+            )  # fmt: skip
+
+    def start(self) -> None:
+        """Start it, again whenever it ends."""
+        words = [self._command, "run", "-c", str(self.folder / "pgstream.yaml")]
+        self.run("pgstream", [*SUPERVISED, *words], env=self._env)
+
+
+class Dlt(Pipeline):
+    """dlt: loads all tables anew, time and again, by its source for SQL databases."""
+
+    name = "dlt"
+    version = programs.DLT
+    settings = (
+        '`sql_database` with `write_disposition="replace"` in a loop, `max_table_nesting=0`, '
+        "for the rest its defaults"
+    )
+    _LOOP = """
+import time
+
+import dlt
+from dlt.sources.sql_database import sql_database
+
+pipeline = dlt.pipeline("copies", destination=dlt.destinations.postgres({target!r}),
+                        dataset_name="copies", pipelines_dir="state")
+while True:
+    source = sql_database({source!r}, table_names={tables!r})
+    source.max_table_nesting = 0
+    pipeline.run(source, write_disposition="replace")
+    time.sleep(1)
+"""
+
+    def prepare(self) -> None:
+        """Install it, and write the program that loads."""
+        self._python = programs.dlt(self.cache)
+        text = self._LOOP.format(
+            source=uri_of(self.source), target=uri_of(self.target), tables=[*ALL_TABLES]
+        )
+        (self.folder / "load.py").write_text(text, encoding="utf-8")
+
+    def start(self) -> None:
+        """Start the loop, again whenever it ends."""
+        env = {**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"}
+        self.run("dlt", [*SUPERVISED, str(self._python), "load.py"], env=env)
+
+    def copy_of(self, table: str) -> Sequence[str]:
+        """Return the table in its dataset."""
+        return ["--target", f"postgres:{uri_of(self.target)}/copies.{table}"]
+
+
 PIPELINES: Mapping[str, type[Pipeline]] = {
     "ours": ChangelogStore,
     "debezium": Debezium,
     "subscription": Subscription,
     "pgsync": Pgsync,
+    "pgstream": Pgstream,
+    "dlt": Dlt,
 }
+
+
+def uri_of(dsn: str) -> str:
+    """Return the URI of a database."""
+    at = parse_dsn(dsn)
+    return f"postgresql://{at['user']}:unused@{at['host']}:{at['port']}/{at['dbname']}"
 
 
 def database_of(dsn: str, name: str) -> str:
