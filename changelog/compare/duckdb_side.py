@@ -108,13 +108,15 @@ class DuckdbSide(ABC):
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""
         self._plan = plan
-        self._members = [self._member(column, f"c{n}") for n, column in enumerate(plan.columns)]
+        texts = [self._expression(column) for column in plan.columns]
+        names = [f"c{n}" for n in range(len(texts))]
+        self._members = [*map(self._member, plan.columns, names)]
         self._canonical = ", ".join(
-            f"{self._expression(column)} AS c{n}" for n, column in enumerate(plan.columns)
+            f"{text} AS {name}" for text, name in zip(texts, names, strict=True)
         )
-        key = [f"c{n}" for n in range(len(plan.key))]
-        self._key = ", ".join(key)
-        self._key_row = row(self._members[: len(key)])
+        self._key_names, self._key_texts = names[: len(plan.key)], texts[: len(plan.key)]
+        self._key = ", ".join(self._key_names)
+        self._key_row = self._row_of(self._key_names)
         self._digest = f"CAST('0x' || md5({row(self._members)})[1:16] AS UBIGINT)"
 
     def _expression(self, column: ComparedColumn) -> str:
@@ -144,14 +146,20 @@ class DuckdbSide(ABC):
     def _member(column: ComparedColumn, text: str) -> str:
         return member(column.form, column.target_native, text)
 
-    def _bucket(self) -> str:
-        """Return the SQL of a row's bucket."""
+    def _row_of(self, key: Sequence[str]) -> str:
+        """Return the SQL of a key's text, from the SQL of the canonical texts of its columns."""
+        return row([*map(self._member, self._plan.columns, key)])
+
+    def _bucket(self, key: Sequence[str]) -> str:
+        """Return the SQL of a row's bucket, from the SQL of the canonical texts of its key."""
         count = self._plan.buckets.count
         if not self._plan.buckets.by_value:
-            return f"((CAST('0x' || md5({self._key_row})[1:8] AS UBIGINT) >> 1) % {count})::BIGINT"
+            return (
+                f"((CAST('0x' || md5({self._row_of(key)})[1:8] AS UBIGINT) >> 1) % {count})::BIGINT"
+            )
         mixed = "0"
-        for number in range(len(self._plan.key)):
-            whole = f"coalesce(CAST(c{number} AS BIGINT), 0)"
+        for text in key:
+            whole = f"coalesce(CAST({text} AS BIGINT), 0)"
             mixed = f"(({mixed} * 31 + {whole} % {count}) % {count})"
         return mixed
 
@@ -162,14 +170,23 @@ class DuckdbSide(ABC):
         if not buckets.sampled:
             return rows
         # In SQL a remainder has the sign of the dividend.
-        place = f"({self._bucket()} * {buckets.stride} - {buckets.first}) % {buckets.count}"
+        bucket = self._bucket(self._key_names)
+        place = f"({bucket} * {buckets.stride} - {buckets.first}) % {buckets.count}"
         is_sampled = f"({place} + {buckets.count}) % {buckets.count} < {buckets.sampled}"
         return f"SELECT * FROM ({rows}) WHERE {is_sampled}"
+
+    def _rows_with(self, condition: str) -> str:
+        """Return the SQL of the rows that meet a condition on their key, as canonical texts.
+
+        The condition is on `_key_texts`: the other columns, whose texts cost most of a comparison,
+        are written of these rows alone.
+        """
+        return f"SELECT {self._canonical} FROM {self.relation} WHERE {condition}"
 
     def digests(self) -> dict[int, Digest]:
         """Return the digest of each bucket that has rows."""
         statement = (
-            f"SELECT {self._bucket()} AS bucket, count(*), sum({self._digest})"
+            f"SELECT {self._bucket(self._key_names)} AS bucket, count(*), sum({self._digest})"
             f" FROM ({self._of_texts()}) GROUP BY 1"
         )
         rows = self._fetched(statement)
@@ -177,11 +194,8 @@ class DuckdbSide(ABC):
 
     def rows(self, buckets: Sequence[int]) -> Iterator[tuple[Key, int]]:
         """Return keys and digests of the rows of some buckets."""
-        statement = (
-            f"SELECT {self._digest}, {self._key}"
-            f" FROM (SELECT {self._canonical} FROM {self.relation})"
-            f" WHERE {self._bucket()} IN (SELECT unnest($1::BIGINT[]))"
-        )
+        is_asked = f"{self._bucket(self._key_texts)} IN (SELECT unnest($1::BIGINT[]))"
+        statement = f"SELECT {self._digest}, {self._key} FROM ({self._rows_with(is_asked)})"
         for digest, *texts in self._fetched(statement, [list(buckets)]):
             yield tuple(texts), digest
 
@@ -189,10 +203,8 @@ class DuckdbSide(ABC):
         """Return the rows of some keys as they are now."""
         width = len(self._plan.key)
         listed = ", ".join(f"c{n}" for n in range(len(self._plan.columns)))
-        statement = (
-            f"SELECT {listed} FROM (SELECT {self._canonical} FROM {self.relation})"
-            f" WHERE {self._key_row} IN (SELECT unnest($1::VARCHAR[]))"
-        )
+        is_asked = f"{self._row_of(self._key_texts)} IN (SELECT unnest($1::VARCHAR[]))"
+        statement = f"SELECT {listed} FROM ({self._rows_with(is_asked)})"
         texts = self._fetched(statement, [[row_text(key) for key in keys]])
         return [SideRow(tuple(row[:width]), tuple(row[width:])) for row in texts]
 

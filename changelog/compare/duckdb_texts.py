@@ -103,7 +103,12 @@ def _plain(kind: TypeFamily, native: Native, column: str) -> str:  # noqa: PLR09
         case TypeFamily.NUMERIC if native.kind is TypeFamily.NUMERIC:
             scale = _DECIMAL.fullmatch(native.cast)
             is_whole = scale is not None and scale[1] == "0"
-            return text if is_whole else f"rtrim(rtrim({text}, '0'), '.')"
+            trimmed = f"rtrim(rtrim({text}, '0'), '.')"
+            return (
+                text
+                if is_whole
+                else f"CASE WHEN suffix({text}, '0') THEN {trimmed} ELSE {text} END"
+            )
         case TypeFamily.REAL | TypeFamily.DOUBLE:
             value = column if native.kind in _FLOATS else text
             return _float(kind, f"CAST({value} AS {_FLOATS[kind]})")
@@ -162,7 +167,12 @@ def _float(kind: TypeFamily, value: str) -> str:
 
 def _timestamp(native: Native, column: str) -> str:
     moment = f"CAST({column} AS TIMESTAMP{' WITH TIME ZONE' if native.zoned else ''})"
-    micros = _ERA.format(f"{moment} AT TIME ZONE 'UTC'" if native.zoned else moment)
+    # AT TIME ZONE, which infinity takes, is slow.
+    utc = (
+        f"CASE WHEN isfinite({moment}) THEN make_timestamp(epoch_us({moment}))"
+        f" ELSE {moment} AT TIME ZONE 'UTC' END"
+    )
+    micros = _ERA.format(utc if native.zoned else moment)
     if native.cast.endswith("_NS"):
         # PostgreSQL has microseconds: further digits are kept, so that they show as a difference.
         return (
@@ -175,8 +185,12 @@ def _timestamp(native: Native, column: str) -> str:
 def member(form: CompareForm, native: Native, canonical: str) -> str:
     """Return the SQL of a canonical text as a member of a row's text, quoted where necessary."""
     if form.is_list or form.kind in _QUOTED or native.kind in _TEXTS:
-        quoted = f"'\"' || replace(replace({canonical}, '\\', '\\\\'), '\"', '\"\"') || '\"'"
-        needs = f"{canonical} = '' OR regexp_matches({canonical}, '[\\x09-\\x0d \"\\\\(),]')"
+        # Most texts with a blank have nothing to double: the cheap questions come first.
+        doubled = f"replace(replace({canonical}, '\\', '\\\\'), '\"', '\"\"')"
+        has_any = f"contains({canonical}, '\\') OR contains({canonical}, '\"')"
+        quoted = f"'\"' || CASE WHEN {has_any} THEN {doubled} ELSE {canonical} END || '\"'"
+        special = f"regexp_matches({canonical}, '[\\x09-\\x0d \"\\\\(),]')"
+        needs = f"{canonical} = '' OR contains({canonical}, ' ') OR {special}"
         return (
             f"CASE WHEN {canonical} IS NULL THEN '' WHEN {needs} THEN {quoted} ELSE {canonical} END"
         )
@@ -185,7 +199,7 @@ def member(form: CompareForm, native: Native, canonical: str) -> str:
 
 def row(members: Sequence[str]) -> str:
     """Return the SQL of a row's canonical text, from the SQL of its members."""
-    return "'(' || " + " || ',' || ".join(members) + " || ')'"
+    return "concat('(', " + ", ',', ".join(members) + ", ')')"
 
 
 def literal(text: str) -> str:
