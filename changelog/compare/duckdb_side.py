@@ -114,9 +114,9 @@ class DuckdbSide(ABC):
         self._canonical = ", ".join(
             f"{text} AS {name}" for text, name in zip(texts, names, strict=True)
         )
-        self._key_names, self._key_texts = names[: len(plan.key)], texts[: len(plan.key)]
-        self._key = ", ".join(self._key_names)
-        self._key_row = self._row_of(self._key_names)
+        self._key_aliases, self._key_texts = names[: len(plan.key)], texts[: len(plan.key)]
+        self._key = ", ".join(self._key_aliases)
+        self._key_row = self._row_of(self._key_aliases)
         self._digest = f"CAST('0x' || md5({row(self._members)})[1:16] AS UBIGINT)"
 
     def _expression(self, column: ComparedColumn) -> str:
@@ -170,7 +170,7 @@ class DuckdbSide(ABC):
         if not buckets.sampled:
             return rows
         # In SQL a remainder has the sign of the dividend.
-        bucket = self._bucket(self._key_names)
+        bucket = self._bucket(self._key_aliases)
         place = f"({bucket} * {buckets.stride} - {buckets.first}) % {buckets.count}"
         is_sampled = f"({place} + {buckets.count}) % {buckets.count} < {buckets.sampled}"
         return f"SELECT * FROM ({rows}) WHERE {is_sampled}"
@@ -186,7 +186,7 @@ class DuckdbSide(ABC):
     def digests(self) -> dict[int, Digest]:
         """Return the digest of each bucket that has rows."""
         statement = (
-            f"SELECT {self._bucket(self._key_names)} AS bucket, count(*), sum({self._digest})"
+            f"SELECT {self._bucket(self._key_aliases)} AS bucket, count(*), sum({self._digest})"
             f" FROM ({self._of_texts()}) GROUP BY 1"
         )
         rows = self._fetched(statement)

@@ -259,6 +259,11 @@ def test_transactions_come_in_commit_order_with_numbered_changes(server, pg, cap
     assert all(now_us - 600e6 < e.ts_us <= now_us + 1e6 for e in commits)
 
 
+def fetch_one(pg, relation, key, columns, xid):
+    (fetched,) = fetch_columns(pg, relation, [((key,), xid)], columns)
+    return fetched
+
+
 @pytest.mark.parametrize(("identity", "filled"), [("DEFAULT", False), ("FULL", True)])
 def test_unchanged_toast_is_marked_or_taken_from_the_old_row(pg, capture, identity, filled):
     run(pg, "CREATE TABLE t (id int PRIMARY KEY, big text, n int)")
@@ -274,10 +279,10 @@ def test_unchanged_toast_is_marked_or_taken_from_the_old_row(pg, capture, identi
     ]
     (relation,) = relations(pg)
     before = current_lsn(pg)
-    values, after = fetch_columns(pg, relation, (b"5",), ["big", "n"], 0)
+    values, after = fetch_one(pg, relation, b"5", ["big", "n"], 0)
     assert values == (b"x" * 9000, b"2")
     assert after >= before
-    gone, after = fetch_columns(pg, relation, (b"99",), ["big"], 0)
+    gone, after = fetch_one(pg, relation, b"99", ["big"], 0)
     assert gone is None
     assert after >= before
 
@@ -292,7 +297,7 @@ def test_a_fetched_row_that_nobody_has_written_since_is_as_its_transaction_left_
     (relation,) = relations(pg)
 
     def fetched(xid):
-        return fetch_columns(pg, relation, (b"1",), ["big"], xid)
+        return fetch_one(pg, relation, b"1", ["big"], xid)
 
     def writes(statement):
         ((xid,),) = ask(pg, f"WITH done AS ({statement} RETURNING 1) SELECT txid_current()")
@@ -306,6 +311,28 @@ def test_a_fetched_row_that_nobody_has_written_since_is_as_its_transaction_left_
     assert values == (b"y",)
     assert after > before
     assert fetched(other) == ((b"y",), AS_WRITTEN)
+
+
+def test_rows_that_are_fetched_at_once_are_those_that_are_fetched_one_by_one(pg, capture):
+    run(
+        pg,
+        "CREATE TABLE t (a char(3), b numeric, big text, PRIMARY KEY (a, b))",
+        "INSERT INTO t SELECT 'k' || n % 3, n / 10.0, repeat('x', n) FROM generate_series(1, 40) n",
+    )
+    (relation,) = relations(pg)
+    ((xid,),) = ask(pg, "SELECT xmin FROM t LIMIT 1")
+    run(pg, "UPDATE t SET big = 'newer' WHERE b > 3", "DELETE FROM t WHERE b = 2")
+    keys = [(b"k%d " % (n % 3), b"%d.%d0" % divmod(n, 10)) for n in range(1, 45)]
+    asked = [(key, int(xid)) for key in keys]
+    at_once = fetch_columns(pg, relation, asked, ["big"])
+    one_by_one = [fetch_columns(pg, relation, [one], ["big"])[0] for one in asked]
+    assert [values for values, _ in at_once] == [values for values, _ in one_by_one]
+    assert [at == AS_WRITTEN for _, at in at_once] == [at == AS_WRITTEN for _, at in one_by_one]
+    gone = [number for number, (values, _) in enumerate(at_once, 1) if values is None]
+    assert gone == [20, 41, 42, 43, 44]
+    assert at_once[0] == ((b"x",), AS_WRITTEN)
+    assert at_once[39][0] == (b"newer",)
+    assert at_once[39][1] > AS_WRITTEN
 
 
 @pytest.fixture
@@ -329,7 +356,7 @@ def test_a_fetch_waits_until_the_transaction_is_visible(pg, moved):
     writer, xid = moved
     (relation,) = relations(pg)
     with ThreadPoolExecutor(1) as pool:
-        fetched = pool.submit(fetch_columns, pg, relation, (b"7",), ["big"], xid)
+        fetched = pool.submit(fetch_one, pg, relation, b"7", ["big"], xid)
         assert wait([fetched], timeout=0.3).not_done
         writer.commit()
         assert fetched.result(30) == ((b"one",), AS_WRITTEN)
@@ -339,7 +366,7 @@ def test_twin_a_fetch_that_does_not_wait_takes_the_row_of_before(pg, moved, monk
     _, xid = moved
     (relation,) = relations(pg)
     monkeypatch.setattr(toast, "_await_visible", lambda *_: None)
-    values, _ = fetch_columns(pg, relation, (b"7",), ["big"], xid)
+    values, _ = fetch_one(pg, relation, b"7", ["big"], xid)
     assert values == (b"seven",)
 
 
@@ -349,7 +376,7 @@ def test_a_transaction_that_stays_invisible_is_an_error(pg, moved, monkeypatch):
     monkeypatch.setattr(toast, "_VISIBLE_S", 0.2)
     text = "is committed and streamed, but not visible yet"
     with pytest.raises(UnavailableSourceError, match=text):
-        fetch_columns(pg, relation, (b"8",), ["big"], xid)
+        fetch_one(pg, relation, b"8", ["big"], xid)
 
 
 @pytest.mark.parametrize(

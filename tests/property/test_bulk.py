@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from changelog.contract.rows.relation import (
     UNCHANGED,
     Column,
     Field,
+    KeyRow,
     Relation,
     ReplicaIdentity,
     TableName,
@@ -92,6 +94,10 @@ class RecordedLog:
             self.produce(topic, key, value, encode_headers(position, Op(op), ts_us))
 
 
+def fetched(_relation: Relation, asked: Sequence[tuple[KeyRow, int]], _names: object) -> list[Any]:
+    return [(FETCHED, Lsn(xid)) for _, xid in asked]
+
+
 class Line:
     """What turns messages into records."""
 
@@ -113,7 +119,7 @@ class Line:
             epoch=1,
             ledger=Ledger(StartState(epoch=1, lsn=Lsn(0), since=since or {})),
             written=Written(1, PARTITIONS, written or {}),
-            toast=Toast(lambda _relation, _key, _names, xid: (FETCHED, Lsn(xid)), self.held.append),
+            toast=Toast(fetched, self.held.append),
             dead_keys=lambda *_, **__: DeadKeys((), ()),
         )
         self.bulk = BulkWriter(

@@ -318,7 +318,7 @@ def forget_to_hold_again():
 def believe_fetched():
     """Take what is fetched for the value at the change, whoever has written it since."""
     original = parts.fetch_columns
-    parts.fetch_columns = lambda *arguments: (original(*arguments)[0], 0)
+    parts.fetch_columns = lambda *arguments: [(row, 0) for row, _ in original(*arguments)]
 
 
 def believe_aborted():

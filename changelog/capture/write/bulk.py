@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from changelog.capture.state.report import TableOp
 from changelog.capture.write.writer import RecordWriter
@@ -18,7 +19,8 @@ from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
-from changelog.contract.rows.relation import Relation
+from changelog.contract.rows.change import RowChange, Update
+from changelog.contract.rows.relation import UNCHANGED, Relation
 from changelog.native import Records, Run, Texts
 from changelog.native.records import Record, RelationSpan, Row, Transaction
 from changelog.runtime.failpoints import Failpoint, Told, untold
@@ -35,6 +37,9 @@ from changelog.source.stream.pgoutput import (
 PIECE = 4096
 """Records that the producer gets at once: between two pieces capture may be ended."""
 
+_LOOKED_AT = 4
+"""Rows that are looked at for each that lacks a value, when those that come next are read ahead."""
+_UPDATE = b"U"
 _OPS = {op.value: op for op in Op}
 _OP_OF = {b"I": Op.CREATE, b"U": Op.UPDATE, b"D": Op.DELETE}
 
@@ -177,21 +182,50 @@ class BulkWriter:
             if unusual is None:
                 return
             row = self._run.row(unusual)
-            self._add_unusual(messages[row.message], row)
+            self._add_unusual(messages, row)
             place = row.next
 
-    def _add_unusual(self, payload: bytes, row: Row) -> None:
+    def _add_unusual(self, messages: Texts, row: Row) -> None:
         """Encode a row that is out of the ordinary."""
-        message = decode(payload)
-        assert isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)  # noqa: S101
-        change = self.assembler.change(message)
-        assert change is not None  # noqa: S101 - the table is wanted
+        payload = messages[row.message]
+        change = self._change(payload)
+        self._read_ahead(messages, row, change)
         position = Position(self.writer.epoch, Lsn(row.lsn), row.sequence)
         size = 0
         for key, value, op, step in self.writer.encoded(change, position, row.xid):
             size += len(key) + len(value or b"")
             self._records.add(Record(key, value, row.lsn, row.sequence + step, row.ts_us, op.value))
         self._records.add_count(_OP_OF[payload[:1]].value, 1, size)
+
+    def _change(self, payload: bytes) -> RowChange:
+        message = decode(payload)
+        assert isinstance(message, InsertMessage | UpdateMessage | DeleteMessage)  # noqa: S101
+        change = self.assembler.change(message)
+        assert change is not None  # noqa: S101 - the table is wanted
+        return change
+
+    def _read_ahead(self, messages: Texts, row: Row, change: RowChange) -> None:
+        """Read the values that this row lacks and the rows behind it, unless they were read."""
+        toast = self.writer.toast
+        if not _lacks(change) or toast.is_ahead(change.relation, change.key, change.row, row.xid):
+            return
+        lacking = [(change.key, change.row, row.xid)]
+        looked_at = 0
+        while row.next >= 0 and len(lacking) < toast.at_once:
+            if looked_at > _LOOKED_AT * len(lacking):
+                break
+            looked_at += 1
+            row = self._run.row(row.next)
+            payload = messages[row.message]
+            if payload.startswith(_UPDATE) and _lacks(coming := self._change(payload)):
+                lacking.append((coming.key, coming.row, row.xid))
+        if len(lacking) > 1:
+            toast.read_ahead(change.relation, lacking)
+
+
+def _lacks(change: RowChange) -> TypeGuard[Update]:
+    """Tell whether the stream left out values of a row."""
+    return isinstance(change, Update) and UNCHANGED in change.row
 
 
 def _transaction(begin: Begin) -> Transaction:

@@ -33,17 +33,24 @@ _NUMBERS = 1 << 32
 """Transaction ids in the stream have 32 bits and wrap around; those of a snapshot have 64."""
 AS_WRITTEN = Lsn(0)
 """Where the stream has to be for values that are those of the change itself: anywhere."""
+_PIECE = 1 << 20
+Fetched = tuple[tuple[Field, ...] | None, Lsn]
+"""Columns of a row, None if it is gone, and the WAL position up to which they may be newer."""
 
 
 def fetch_columns(
-    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str], xid: int
-) -> tuple[tuple[Field, ...] | None, Lsn]:
-    """Read some columns of one row, and the WAL position up to which they may be newer.
+    connection: Connection,
+    relation: Relation,
+    asked: Sequence[tuple[KeyRow, int]],
+    columns: Sequence[str],
+) -> list[Fetched]:
+    """Read some columns of rows, and the WAL positions up to which they may be newer.
 
-    The values are those of now. When nobody but the transaction `xid` itself has written the row
-    since, they are those of the change, and the position is `AS_WRITTEN`. Else whatever made them
-    so was committed before the position: once the stream has passed it, the log holds that change
-    too. None means that the row is gone; its end is then in the stream.
+    `asked` are the keys, and the transactions that wrote the rows. The values are those of now.
+    When nobody but its transaction has written a row since, they are those of the change, and the
+    position is `AS_WRITTEN`. Else whatever made them so was committed before the position: once the
+    stream has passed it, the log holds that change too. None means that the row is gone; its end is
+    then in the stream.
 
     A savepoint has a number of its own, which the stream does not tell: its rows count as newer.
 
@@ -55,17 +62,29 @@ def fetch_columns(
     The connection is in autocommit mode. COPY gives the text of the type's output function,
     which a cast to text does not for every type (`char(n)` would lose its blanks).
 
-    Raises UnavailableSourceError: PostgreSQL does not answer, or the transaction stays invisible.
+    Raises UnavailableSourceError: PostgreSQL does not answer, or a transaction stays invisible.
     """
-    own = b"%d" % xid
-    row = _fetched(connection, relation, key, columns)
-    if xid and (row is None or row[0] != own):
-        _await_visible(connection, xid)
-        row = _fetched(connection, relation, key, columns)
-    if row is None:
-        return None, current_lsn(connection)
-    writer, *fields = row
-    return tuple(fields), AS_WRITTEN if writer == own else current_lsn(connection)
+    rows = _fetched(connection, relation, [key for key, _ in asked], columns)
+    again = [
+        number
+        for number, (_, xid) in enumerate(asked)
+        if xid and not _is_written_by(xid, rows.get(number))
+    ]
+    if again:
+        for xid in {asked[number][1] for number in again}:
+            _await_visible(connection, xid)
+        newer = _fetched(connection, relation, [asked[number][0] for number in again], columns)
+        rows |= {number: newer.get(place) for place, number in enumerate(again)}
+    own = [_is_written_by(xid, rows.get(number)) for number, (_, xid) in enumerate(asked)]
+    read_at = AS_WRITTEN if all(own) else current_lsn(connection)
+    return [
+        (None if (row := rows.get(number)) is None else row[1:], AS_WRITTEN if is_own else read_at)
+        for number, is_own in enumerate(own)
+    ]
+
+
+def _is_written_by(xid: int, row: tuple[Field, ...] | None) -> bool:
+    return row is not None and row[0] == b"%d" % xid
 
 
 def _await_visible(connection: Connection, xid: int) -> None:
@@ -95,15 +114,15 @@ def _is_visible(connection: Connection, xid: int) -> bool:
 
 
 def _fetched(
-    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str]
-) -> tuple[Field, ...] | None:
-    """Return the id of the transaction that wrote a row, and some columns, or None for no row."""
+    connection: Connection, relation: Relation, keys: Sequence[KeyRow], columns: Sequence[str]
+) -> dict[int, tuple[Field, ...] | None]:
+    """Return the transaction that wrote a row, and some columns, by the number of its key."""
     rows: list[bytes] = []
     failure = f"table {relation.name.said}: a value that the stream left out cannot be fetched"
     with source_errors(connection, failure):
-        query = _copy(connection, relation, key, columns).as_string(connection)
+        query = _copy(connection, relation, keys, columns)
         try:
-            for lines in copy_lines(connection, query, most_rows=1, most_bytes=1):
+            for lines in copy_lines(connection, query, most_rows=len(keys), most_bytes=_PIECE):
                 rows += lines
         except psycopg2.Error as error:
             if error.pgcode not in _CHANGED_CODES:
@@ -111,22 +130,26 @@ def _fetched(
             raise UncapturableTableError(
                 f"{failure}: {error}", hint="the table was altered after the row was written"
             ) from error
-    return tuple(parse_row(rows[0])) if rows else None
+    parsed = map(parse_row, rows)
+    return {int(number): tuple(fields) for number, *fields in parsed if isinstance(number, bytes)}
 
 
 def _copy(
-    connection: Connection, relation: Relation, key: KeyRow, columns: Sequence[str]
-) -> sql.Composed:
-    # An untyped literal takes the column's type, so that the primary key's index serves.
-    where = sql.SQL(" AND ").join(
-        sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(field.decode("utf-8")))
-        for name, field in zip(relation.key, key, strict=True)
-    )
+    connection: Connection, relation: Relation, keys: Sequence[KeyRow], columns: Sequence[str]
+) -> str:
     # Another table may have taken the name: then the row is not to be had any more.
     name = sql.Identifier(*relation.name)
     same = sql.SQL("{}::regclass = {}").format(
         sql.Literal(name.as_string(connection)), sql.Literal(relation.oid)
     )
-    return sql.SQL("COPY (SELECT xmin, {} FROM {} WHERE {} AND {}) TO STDOUT").format(
-        sql.SQL(", ").join(map(sql.Identifier, columns)), name, where, same
-    )
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    read = sql.SQL("xmin, {} FROM {} WHERE {}").format(names, name, same).as_string(connection)
+    parts = [sql.Identifier(column).as_string(connection) for column in relation.key]
+
+    def select(number: int, key: KeyRow) -> str:
+        # An untyped literal takes the column's type, so that the primary key's index serves.
+        values = (sql.Literal(field.decode("utf-8")).as_string(connection) for field in key)
+        equal = (f"{part} = {value}" for part, value in zip(parts, values, strict=True))
+        return f"SELECT {number}, {read} AND {' AND '.join(equal)}"
+
+    return f"COPY ({' UNION ALL '.join(map(select, range(len(keys)), keys))}) TO STDOUT"

@@ -70,7 +70,7 @@ class Bench:
             epoch=1,
             ledger=self.ledger,
             written=Written(1, {"notes": 4}, written or {}),
-            toast=Toast(lambda *_: fetched or (None, Lsn(0)), self.held.append),
+            toast=Toast(lambda *_: [fetched or (None, Lsn(0))], self.held.append),
             dead_keys=self.dead_keys,
         )
 
