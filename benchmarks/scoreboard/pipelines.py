@@ -330,7 +330,7 @@ class Pgstream(Pipeline):
     )
 
     def prepare(self) -> None:
-        """Build it, write its settings, and let it make its schema, triggers and slot."""
+        """Build it, write its settings, and make its schema, triggers and slot."""
         self._command = str(programs.pgstream(self.cache))
         source, target = (f"{uri_of(dsn)}?sslmode=disable" for dsn in (self.source, self.target))
         replicated = {

@@ -38,7 +38,7 @@ PIECE = 4096
 """Records that the producer gets at once: between two pieces capture may be ended."""
 
 _LOOKED_AT = 4
-"""Rows that are looked at for each that lacks a value, when those that come next are read ahead."""
+"""Reading ahead looks at so many rows for each row that lacks a value."""
 _UPDATE = b"U"
 _OPS = {op.value: op for op in Op}
 _OP_OF = {b"I": Op.CREATE, b"U": Op.UPDATE, b"D": Op.DELETE}
@@ -205,7 +205,7 @@ class BulkWriter:
         return change
 
     def _read_ahead(self, messages: Texts, row: Row, change: RowChange) -> None:
-        """Read the values that this row lacks and the rows behind it, unless they were read."""
+        """Read the values that this row and the next ones lack, unless they were read."""
         toast = self.writer.toast
         if not _lacks(change) or toast.is_ahead(change.relation, change.key, change.row, row.xid):
             return

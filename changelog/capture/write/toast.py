@@ -32,7 +32,7 @@ class Toast:
     fetch: FetchRows
     hold_until: Callable[[Lsn], None]  # is told the WAL position of each read
     at_once: int = field(init=False, default=_FEW)
-    """The most rows that are read ahead, so many that their values are some megabytes."""
+    """The most rows that are read ahead, so that their values are some megabytes."""
     _ahead: dict[tuple[int, KeyRow, tuple[str, ...], int], Fetched] = field(
         init=False, default_factory=dict
     )
@@ -58,16 +58,17 @@ class Toast:
         return (relation.oid, key, _names(relation, row), xid) in self._ahead
 
     def read_ahead(self, relation: Relation, rows: Iterable[tuple[KeyRow, Row, int]]) -> None:
-        """Read what rows lack that come next, in few queries: keys, rows and transactions.
+        """Read the missing values of the next rows in few queries.
 
-        A reader that is behind would otherwise ask the server up to four times for each row.
+        `rows` are keys, rows and transactions. Capture that lags would otherwise ask the server up
+        to four times for each row.
         """
         self._ahead.clear()
-        asked = defaultdict[tuple[str, ...], list[tuple[KeyRow, int]]](list)
+        lookups = defaultdict[tuple[str, ...], list[tuple[KeyRow, int]]](list)
         for key, row, xid in rows:
-            asked[_names(relation, row)].append((key, xid))
+            lookups[_names(relation, row)].append((key, xid))
         size = 0
-        for names, own in asked.items():
+        for names, own in lookups.items():
             for (key, xid), fetched in zip(own, self.fetch(relation, own, names), strict=True):
                 self._ahead[relation.oid, key, names, xid] = fetched
                 size += sum(len(value) for value in fetched[0] or () if isinstance(value, bytes))

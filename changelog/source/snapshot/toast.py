@@ -41,12 +41,12 @@ Fetched = tuple[tuple[Field, ...] | None, Lsn]
 def fetch_columns(
     connection: Connection,
     relation: Relation,
-    asked: Sequence[tuple[KeyRow, int]],
+    lookups: Sequence[tuple[KeyRow, int]],
     columns: Sequence[str],
 ) -> list[Fetched]:
     """Read some columns of rows, and the WAL positions up to which they may be newer.
 
-    `asked` are the keys, and the transactions that wrote the rows. The values are those of now.
+    `lookups` are the rows' keys and the transactions that wrote them. The values are those of now.
     When nobody but its transaction has written a row since, they are those of the change, and the
     position is `AS_WRITTEN`. Else whatever made them so was committed before the position: once the
     stream has passed it, the log holds that change too. None means that the row is gone; its end is
@@ -64,18 +64,18 @@ def fetch_columns(
 
     Raises UnavailableSourceError: PostgreSQL does not answer, or a transaction stays invisible.
     """
-    rows = _fetched(connection, relation, [key for key, _ in asked], columns)
+    rows = _fetched(connection, relation, [key for key, _ in lookups], columns)
     again = [
         number
-        for number, (_, xid) in enumerate(asked)
+        for number, (_, xid) in enumerate(lookups)
         if xid and not _is_written_by(xid, rows.get(number))
     ]
     if again:
-        for xid in {asked[number][1] for number in again}:
+        for xid in {lookups[number][1] for number in again}:
             _await_visible(connection, xid)
-        newer = _fetched(connection, relation, [asked[number][0] for number in again], columns)
+        newer = _fetched(connection, relation, [lookups[number][0] for number in again], columns)
         rows |= {number: newer.get(place) for place, number in enumerate(again)}
-    own = [_is_written_by(xid, rows.get(number)) for number, (_, xid) in enumerate(asked)]
+    own = [_is_written_by(xid, rows.get(number)) for number, (_, xid) in enumerate(lookups)]
     read_at = AS_WRITTEN if all(own) else current_lsn(connection)
     return [
         (None if (row := rows.get(number)) is None else row[1:], AS_WRITTEN if is_own else read_at)
