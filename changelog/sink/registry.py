@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-import httpx
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -23,6 +22,7 @@ from changelog.contract.base.errors import (
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.evolution import SchemaVersion
 from changelog.runtime.bounded_answers import bound
+from changelog.runtime.http_modules import NO_ANSWER
 
 _NOT_FOUND = 404
 _REFUSED = {409, 422}
@@ -304,7 +304,7 @@ class SchemaRegistry:
             if error.http_status_code == _TOO_MANY or error.http_status_code >= _SERVER_ERROR:
                 raise UnavailableLogError(f"the schema registry fails: {message}") from error
             raise LogError(f"the schema registry refuses: {message}") from error
-        except (httpx.HTTPError, OSError) as error:
+        except NO_ANSWER as error:
             message = redacted(str(error))
             if "SSL" in message:
                 raise RefusedAccessError(

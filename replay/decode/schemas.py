@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import httpx
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -34,6 +33,7 @@ from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.runtime.bounded_answers import bound
+from changelog.runtime.http_modules import NO_ANSWER
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.topics import read_schema_topic
 
@@ -239,7 +239,7 @@ class SchemaReader:
             raise LogError(
                 f"the schema registry at {self._registry} refuses: {error.error_message}"
             ) from error
-        except (httpx.HTTPError, OSError) as error:
+        except NO_ANSWER as error:
             raise UnavailableLogError(
                 f"the schema registry at {self._registry} does not answer",
                 hint="start it, or correct its address",

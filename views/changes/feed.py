@@ -22,7 +22,6 @@ import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from httpx import HTTPError
 
 from changelog.avro.bodies import MALFORMED, BodyReader
 from changelog.avro.jsonforms import JsonForm, Writer, base64_text, decimal, number
@@ -38,6 +37,7 @@ from changelog.contract.base.position import Position
 from changelog.contract.rows.codec import unframe
 from changelog.kafka.clients import REQUEST_S, reading_consumer
 from changelog.kafka.errors import is_waited_for
+from changelog.runtime.http_modules import NO_ANSWER
 from replay.base.sections import warehouse_of
 from views.changes.moments import START, FeedPlace, GoneError, Moment, NotBuiltError, place_after
 from views.generations.history import GenerationHistory
@@ -51,6 +51,7 @@ MOST_ROWS = 500
 MOST_BYTES = 256 << 10
 """Of one event's rows, about."""
 _POLL_S = 0.25
+_NO_SCHEMA: tuple[type[Exception], ...] = (SchemaRegistryError, *NO_ANSWER)
 _FRONTIERS = 500
 _LIFE_EVERY_S = 2.0
 _MARGIN = 0.9
@@ -354,7 +355,7 @@ def opened_feed(project: Project, view: str) -> Feed:
         try:
             with closing(SchemaRegistryClient.new_client(registry.client_config())) as client:
                 return client.get_schema(schema_id).schema_str or ""
-        except (SchemaRegistryError, HTTPError, OSError) as error:
+        except _NO_SCHEMA as error:
             raise UnavailableError(f"the registry {registry} does not answer") from error
 
     def lsn_of(generation: int) -> str | None:

@@ -19,7 +19,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from httpx import HTTPError
 
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.contract.base.errors import (
@@ -38,6 +37,7 @@ from changelog.kafka.scan import TO_END, OffsetRange, scan
 from changelog.kafka.send import OutgoingRecord, send
 from changelog.native import ProducerHandle
 from changelog.native.records import TextColumn
+from changelog.runtime.http_modules import NO_ANSWER
 from views.sinks.base import UnavailableSinkError
 
 TRANSACTION_S = 900
@@ -49,6 +49,7 @@ FULL_S = 0.02
 _ABORT_S = 5.0
 """Seconds to wait for the end of an aborted transaction."""
 _SERVER_ERROR = 500
+_NO_SCHEMA: tuple[type[Exception], ...] = (SchemaRegistryError, ValueError, *NO_ANSWER)
 _SMALL_SEGMENT = str(1 << 20)
 """Bytes of a segment of a register, so that it is compacted soon."""
 
@@ -292,7 +293,7 @@ class TopicServer:
                         hint="keep the types of the view's columns, or drop the view, delete its "
                         "subjects and rebuild it",
                     ) from error
-                except (HTTPError, OSError) as error:
+                except NO_ANSWER as error:
                     raise self._away() from error
         return ids
 
@@ -306,7 +307,7 @@ class TopicServer:
                 schema = fastavro.parse_schema(json.loads(text))
                 body = io.BytesIO(record[FRAME_BYTES:])
                 return json.dumps(fastavro.schemaless_reader(body, schema, None), default=str)
-            except (SchemaRegistryError, HTTPError, OSError, ValueError):
+            except _NO_SCHEMA:
                 return record.hex()
 
     def _away(self) -> UnavailableSinkError:
