@@ -282,6 +282,7 @@ def _write_lines(project: Path, options_given: Given, options: _RunOptions) -> N
 def _captured(settings: Project, options: _RunOptions) -> CaptureReport:
     if settings.capture.form.output is Output.AVRO:
         begin_to_import("confluent_kafka.schema_registry")
+    from changelog.capture.inspect.lineage import told_to_lineage
     from changelog.capture.loop.run import CaptureRun, until_lsn
     from changelog.capture.state.patience import Patience
     from changelog.capture.state.report import CaptureReport
@@ -298,7 +299,10 @@ def _captured(settings: Project, options: _RunOptions) -> CaptureReport:
         patience=patience,
         agreed=lambda names: options.yes or _agreed(names),
     )
-    with _metrics(settings, report, options.metrics_port, options.metrics_address):
+    with (
+        _metrics(settings, report, options.metrics_port, options.metrics_address),
+        told_to_lineage(settings, report),
+    ):
         run.run(patience.ask(lambda: until_lsn(settings, options.until)))
     return report
 

@@ -66,6 +66,7 @@ _GROUPS = {
         "tests/integration/test_page_actions.py",
         "tests/integration/test_compaction.py",
         "tests/integration/test_telemetry.py",
+        "tests/integration/test_lineage.py",
         "tests/integration/test_compared_types.py",
         "tests/integration/test_connect.py",
         "tests/integration/test_declared_follow.py",

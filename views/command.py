@@ -50,6 +50,7 @@ from views.generations.history import (
 )
 from views.generations.served import served_of
 from views.generations.staging import newest_staged
+from views.lineage.runs import Action, told_to_lineage
 from views.project.catalog import Catalog, catalog_of
 from views.project.spec import ViewSpec, short_name
 from views.rebuild.apart import FollowCommand
@@ -151,11 +152,13 @@ def _later(request: Request, overrides: Given) -> None:
         return
     stop = stop_on_signals()  # a swap or a removal that has begun is ended, whatever asks us
     if request.publish:
-        with stages.shown():
-            results = publish_staged(
-                specs, settings, stages, generation=request.generation, stop=stop
+        names = [spec.name for spec in specs]
+        with told_to_lineage(names, specs, settings, Action.PUBLISH) as take, stages.shown():
+            outcome = Outcome.of(
+                publish_staged(specs, settings, stages, generation=request.generation, stop=stop)
             )
-        _ended(Outcome.of(results), as_json=request.as_json, debug=request.debug)
+            take(outcome)
+        _ended(outcome, as_json=request.as_json, debug=request.debug)
         return
     with stages.shown():
         gone = abort_staged(specs, settings, stages, stop=stop)
@@ -271,11 +274,16 @@ def _rebuild(
         return _rebuilt(groups_of(specs, settings), settings, stages, limit.asks_to_stop)
 
     places = {spec.name: place for place, spec in enumerate(specs)}
-    with told([*places, *(result.view for result in unusable)], settings) as tell_of:
+    names = [*places, *(result.view for result in unusable)]
+    with (
+        told(names, settings) as tell_of,
+        told_to_lineage(names, specs, settings, Action.REBUILD) as take,
+    ):
         with limit.enforced(), stages.shown():
             outcome = _in_thread(work, limit.asks_to_stop)
         results = sorted(limit.said(outcome.results), key=lambda result: places[result.view])
         outcome = Outcome.of([*results, *unusable])
+        take(outcome)
         tell_of(outcome)
     _ended(outcome, as_json=as_json, debug=debug)
 
@@ -283,13 +291,15 @@ def _rebuild(
 def _roll_back(request: Request, specs: Sequence[ViewSpec], settings: RebuildSettings) -> None:
     stages = _stages(as_json=request.as_json)
     stop = stop_on_signals()  # a swap that has begun is ended, whatever asks us to stop
-    with stages.shown():
+    names = [spec.name for spec in specs]
+    with told_to_lineage(names, specs, settings, Action.PUBLISH) as take, stages.shown():
         outcome = _in_thread(
             lambda: Outcome.of(
                 roll_back(specs, settings, stages, generation=request.generation, stop=stop)
             ),
             stop,
         )
+        take(outcome)
     _ended(outcome, as_json=request.as_json, debug=request.debug)
 
 
@@ -311,19 +321,26 @@ def _follow(
 ) -> None:
     stop = stop_on_signals()
 
-    def work() -> Outcome:
+    def work(take: Callable[[Outcome], None]) -> Outcome:
+        def show(outcome: Outcome) -> None:
+            take(outcome)
+            _print_results(outcome.results, as_json=request.as_json)
+
         return follow(
             specs,
             settings,
             stages=lambda: _stages(as_json=request.as_json),
             stop=stop,
-            show=lambda outcome: _print_results(outcome.results, as_json=request.as_json),
+            show=show,
             make=RebuildRun,
             command=FollowCommand(request.to_follow, variables_of(overrides)),
             end_spark=end,
         )
 
-    outcome = _in_thread(work, stop)
+    names = [spec.name for spec in specs]
+    with told_to_lineage(names, specs, settings, Action.FOLLOW) as take:
+        outcome = _in_thread(lambda: work(take), stop)
+        take(outcome)
     if outcome.error is not None or outcome.results:
         _ended(outcome, as_json=request.as_json, debug=request.debug)
 

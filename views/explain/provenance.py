@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -43,6 +44,14 @@ class FieldOrigin:
     columns: tuple[tuple[str, str], ...]  # alias and name of each column that its expression reads
     expression: str = ""  # its expression, unless that is just a column
     note: str = ""  # a remark about a part that is not traced, or an empty text
+
+
+class Computed(Enum):
+    """The way in which a column follows from the columns of tables."""
+
+    IDENTITY = "IDENTITY"
+    TRANSFORMATION = "TRANSFORMATION"
+    AGGREGATION = "AGGREGATION"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +161,40 @@ def _of_nested(
 
 def columns_of(sql: str, tables: Mapping[TableName, Sequence[str]]) -> dict[str, FieldOrigin]:
     """Return the table columns that each column of a query reads, where rows cannot be traced."""
+    written = _written(tables)
+    return {
+        name: FieldOrigin(tuple((written.get(table, table), column) for table, column in leaves))
+        for name, (leaves, _) in _all_leaves(sql, tables).items()
+    }
+
+
+def column_sources(
+    sql: str, tables: Mapping[TableName, Sequence[str]]
+) -> dict[str, tuple[list[tuple[TableName, str]], Computed]]:
+    """Return the table columns that each column of a query is computed from, and how.
+
+    `tables`: the columns of each table. Names of a query's columns are in small letters.
+    """
+    named = {reading_name(table): table for table in tables}
+    spelled = {
+        (reading_name(table), folded(column)): column
+        for table, columns in tables.items()
+        for column in columns
+    }
+    return {
+        name: ([(named[leaf[0]], spelled[leaf]) for leaf in leaves if leaf in spelled], how)
+        for name, (leaves, how) in _all_leaves(sql, tables).items()
+    }
+
+
+def _all_leaves(
+    sql: str, tables: Mapping[TableName, Sequence[str]]
+) -> dict[str, tuple[list[tuple[str, str]], Computed]]:
     schema = _schema(tables)
     try:
         query = _qualified(sql, tables)
         names = query.named_selects if isinstance(query, exp.Query) else []
-        return {
-            name: FieldOrigin(tuple(_leaves(query, name, schema, _written(tables))))
-            for name in names
-        }
+        return {name: _leaves(query, name, schema) for name in names}
     except (SqlglotError, RecursionError, ValueError):
         return {}
 
@@ -170,16 +205,18 @@ def _written(tables: Collection[TableName]) -> dict[str, str]:
 
 
 def _leaves(
-    query: exp.Expr, name: str, schema: MappingSchema, written: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    column_lineage = lineage(name, query, schema, dialect="spark")
-    yielded = set()
-    for node in column_lineage.walk():
-        table = written.get(node.source.name, node.source.name)
-        leaf = (table, node.name.rpartition(".")[2].strip('"`'))
-        if not node.downstream and isinstance(node.source, exp.Table) and leaf not in yielded:
-            yielded.add(leaf)
-            yield leaf
+    query: exp.Expr, name: str, schema: MappingSchema
+) -> tuple[list[tuple[str, str]], Computed]:
+    """Return the columns, by the tables' names in the query, that a column is computed from."""
+    leaves, how = dict[tuple[str, str], None](), Computed.IDENTITY
+    for node in lineage(name, query, schema, dialect="spark").walk():
+        if not node.downstream and isinstance(node.source, exp.Table):
+            leaves[node.source.name, node.name.rpartition(".")[2].strip('"`')] = None
+        elif node.expression.find(exp.AggFunc) is not None:
+            how = Computed.AGGREGATION
+        elif how is Computed.IDENTITY and not isinstance(node.expression.unalias(), exp.Column):
+            how = Computed.TRANSFORMATION
+    return list(leaves), how
 
 
 def _schema(tables: Mapping[TableName, Sequence[str]]) -> MappingSchema:

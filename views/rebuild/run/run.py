@@ -166,6 +166,8 @@ class RunContext:
             topics=tuple(
                 topic for table in build.spec.tables if (topic := plan.cut.topics.get(table))
             ),
+            schemas={t: self.schemas[t] for t in build.spec.tables if t in self.schemas},
+            columns=build.columns,
             verdict=plan.cut.verdict.kind.value,
             exact_until_ms=plan.cut.verdict.deadline_ms,
             records_read=sum(table_metrics.records_read for table_metrics in measured)

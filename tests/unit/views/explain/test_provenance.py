@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from changelog.contract.rows.relation import TableName
-from views.explain.provenance import FieldOrigin, UntraceableError, columns_of, trace
+from views.explain.provenance import (
+    Computed,
+    FieldOrigin,
+    UntraceableError,
+    column_sources,
+    columns_of,
+    trace,
+)
 
 CUSTOMERS, ORDERS = TableName("public", "customers"), TableName("shop", "orders")
 TABLES = {CUSTOMERS: ["customer_id", "name"], ORDERS: ["order_id", "customer_id", "amount"]}
@@ -73,3 +80,23 @@ def test_columns_are_found_where_rows_are_not():
         TABLES,
     )
     assert found["s"].columns == (("orders", "amount"),)
+
+
+def test_columns_of_tables_of_one_name_are_told_apart_with_how_they_are_computed():
+    archived = TableName("archive", "orders")
+    sources = column_sources(
+        "SELECT a.order_id AS id, upper(b.note) AS Note, sum(a.amount) AS total, 1 AS one"
+        " FROM shop.orders a JOIN archive.orders b ON a.order_id = b.order_id GROUP BY 1, 2",
+        {ORDERS: ["order_id", "amount"], archived: ["order_id", "note"]},
+    )
+    assert sources == {
+        "id": ([(ORDERS, "order_id")], Computed.IDENTITY),
+        "note": ([(archived, "note")], Computed.TRANSFORMATION),
+        "total": ([(ORDERS, "amount")], Computed.AGGREGATION),
+        "one": ([], Computed.TRANSFORMATION),
+    }
+
+
+def test_columns_keep_the_spelling_of_their_table():
+    sources = column_sources("SELECT `Amount` AS a FROM shop.orders", {ORDERS: ["Amount"]})
+    assert sources == {"a": ([(ORDERS, "Amount")], Computed.IDENTITY)}
