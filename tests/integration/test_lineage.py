@@ -36,7 +36,7 @@ SOON_S = 300
 
 @pytest.fixture(scope="module")
 def project(stack, tmp_path_factory):
-    with captured_database(stack, tmp_path_factory.mktemp("lineage"), TABLES, captures=False) as (
+    with captured_database(stack, tmp_path_factory.mktemp("lineage"), TABLES) as (
         made,
         prefix,
     ):
@@ -83,12 +83,12 @@ def names(datasets):
     return [(each["namespace"], each["name"]) for each in datasets]
 
 
-def test_a_capture_tells_its_tables_and_topics(project, told):
-    project.capture()
+def test_a_capture_tells_its_tables_and_topics(stack, tmp_path, told):
+    with captured_database(stack, tmp_path / "project", TABLES) as (project, _):
+        parts = parse_dsn(project.dsn)
     events = told.of(f"capture.{prefix_of(project)}")
     assert kinds(events) == ["START", "RUNNING", "COMPLETE"]
     end = events[-1]
-    parts = parse_dsn(project.dsn)
     (table,), (topic,) = end["inputs"], end["outputs"]
     host = "localhost" if parts["host"].startswith("/") else parts["host"]
     assert names([table]) == [
@@ -125,15 +125,15 @@ def test_rebuilds_stages_and_publications_are_told_and_so_is_a_refuted_one(
     ] == [("amount", "AGGREGATION")]
     (check,) = facet(table, "dataQualityAssertions")["assertions"]
     assert (check["success"], check["expected"], check["actual"]) == (True, "3", "3")
-    frontier = done.results[0]["frontier"]
+    number, frontier = done.results[0]["generation"], done.results[0]["frontier"]
     place = f"epoch {frontier['epoch']}, LSN {frontier['lsn']}"
-    assert facet(table, "version")["datasetVersion"] == f"generation 1, {place}"
+    assert facet(table, "version")["datasetVersion"] == f"generation {number}, {place}"
     assert facet(topic, "version")["datasetVersion"] == place
 
     done = rebuild_view(capsys, monkeypatch, project, "totals", "--stage")
     assert done.code == 0, done.err
     staged = facet(told.last(job)["outputs"][0], "version")
-    assert staged["datasetVersion"].startswith("generation 2, ")
+    assert staged["datasetVersion"].startswith(f"generation {number + 1}, ")
     done = rebuild_view(capsys, monkeypatch, project, "totals", "--publish")
     assert done.code == 0, done.err
     published = told.last(f"{job}.publish")
