@@ -94,10 +94,16 @@ def variables(at: Endpoints) -> Mapping[str, str]:
 
 
 @contextmanager
-def syncing(commands: Path, at: Endpoints, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Prepare the source for it, and run it as a daemon; ended by a signal."""
+def syncing(
+    commands: Path, at: Endpoints, folder: Path, documents: list[dict[str, Any]] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Prepare the source for it, and run it as a daemon; ended by a signal.
+
+    `documents`: its description of them, those of the orders by default.
+    """
     config = folder / "pgsync.json"
-    config.write_text(json.dumps(schema(parse_dsn(at.postgres)["dbname"])), encoding="utf-8")
+    documents = documents or schema(parse_dsn(at.postgres)["dbname"])
+    config.write_text(json.dumps(documents), encoding="utf-8")
     settings, log = variables(at), folder / "pgsync.log"
     with log.open("ab") as out:
         words = [str(commands / "bootstrap"), "--config", str(config)]

@@ -90,6 +90,7 @@ _GROUPS = {
         "tests/integration/test_keys.py",
         "tests/integration/test_leases.py",
         "tests/integration/test_local_queries.py",
+        "tests/integration/test_moving.py",
         "tests/integration/test_log_history.py",
         "tests/integration/test_names.py",
         "tests/integration/test_read_columns.py",

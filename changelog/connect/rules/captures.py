@@ -121,7 +121,7 @@ def _address(parsed: ParsedConfig) -> dict[str, str]:
 def _check_settings(parsed: ParsedConfig) -> None:
     """Check the settings by the rules of `changelog.toml`."""
     raw = {}
-    for name, text in _settings(parsed).items():
+    for name, text in settings_given(parsed).items():
         try:
             raw[name.partition(".")[2]] = SETTINGS[name].from_variable(text)
             validated({"capture": raw})
@@ -143,7 +143,8 @@ def _check_producer(parsed: ParsedConfig) -> None:
         )
 
 
-def _settings(parsed: ParsedConfig) -> dict[str, str]:
+def settings_given(parsed: ParsedConfig) -> dict[str, str]:
+    """Return the settings of `[capture]` that a configuration gives, by their whole names."""
     settings = {"capture.wait_s": _FOR_EVER_S}
     if parsed.text("connector.class").lower() == DEBEZIUM_CLASS.lower():
         settings["capture.envelope"] = "nested"
@@ -178,7 +179,7 @@ def parse_capture(config: Mapping[str, Any]) -> CaptureJob:
     """
     parsed = capture_given(config)
     parsed.check("PostgresSource")
-    settings = _settings(parsed)
+    settings = settings_given(parsed)
     raw = {
         name.partition(".")[2]: SETTINGS[name].from_variable(settings[name]) for name in settings
     }

