@@ -64,6 +64,9 @@ def translate(account: Account, project: NewProject, tables: Tables) -> None:  #
             "the names of Debezium's: give another prefix while both programs run",
             Outcome.CARRIED,
         )
+    if "skipped.operations" not in connector.keys:
+        text = "without skipped.operations it leaves out TRUNCATEs; here they are captured"
+        account.note((*connector.path, connector.names["connector.class"]), text)
     connector.tell_rest(SOURCE)
 
 

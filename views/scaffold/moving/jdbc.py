@@ -48,6 +48,9 @@ def translate(account: Account, project: NewProject, tables: Tables) -> None:
         where = target if "." in target else f"{schema}.{target}"
         project.options[(view, "postgres")] = {**options, "table": where}
         project.set("capture", "tables", [table])
+    if "delete.enabled" not in connector.keys:
+        text = "without delete.enabled it keeps deleted rows; here they go from the table"
+        account.note((*connector.path, "connector.class"), text)
     connector.tell_rest(SINK)
 
 
@@ -57,12 +60,11 @@ def _options(connector: Connector) -> dict[str, object]:
     if mode in {"insert", "upsert"}:
         options["mode"] = mode
         connector.take("insert.mode", text=f"views/NAME.postgres.json: mode = {mode}")
-    if connector.keys.get("schema.evolution") in {"none", "validate-only"}:
-        connector.take("schema.evolution", text="views/NAME.postgres.json: auto_create = false")
+    grows = connector.keys.get("schema.evolution") == "basic"
+    if not grows and connector.keys.get("auto.create") != "true":
         options["auto_create"] = False
-    if connector.keys.get("auto.create") == "false":
-        connector.take("auto.create", text="views/NAME.postgres.json: auto_create = false")
-        options["auto_create"] = False
+        for key in ("schema.evolution", "auto.create"):
+            connector.take(key, text="views/NAME.postgres.json: auto_create = false")
     return options
 
 

@@ -191,9 +191,8 @@ class _Document:
         return view_text([] if FILL_IN in names else names, "search", query, description)
 
     def _from(self, place: _Place) -> str:
-        text = table_text(place.table)
-        alias = identifier(place.alias)
-        return text if text == alias else f"{text} AS {alias}"
+        text, alias = table_text(place.table), identifier(place.alias)
+        return text if place.alias == place.node["table"] else f"{text} AS {alias}"
 
     def _source(self, table: str) -> SourceTable:
         self.captured.append(table)

@@ -132,9 +132,9 @@ def literal(text: str) -> str:
 
 
 def table_text(table: str) -> str:
-    """Return `schema.table` as a view writes it."""
+    """Return `schema.table` as a view writes it: with its schema it is no view of that name."""
     schema, _, name = table.partition(".")
-    return identifier(name) if schema == "public" else f"{identifier(schema)}.{identifier(name)}"
+    return f"{identifier(schema)}.{identifier(name)}"
 
 
 def view_text(key: list[str], sink: str, query: str, description: str = "") -> str:

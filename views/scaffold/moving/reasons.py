@@ -97,6 +97,7 @@ SINK = (
     Reason(r"schema\.evolution|auto\.evolve", _SAME, "the table follows the view's columns, "
            "dropped ones too", "basic|true"),
     Reason(r"auto\.create", _SAME, "the table is made where it is missing", "true"),
+    Reason(r"auto\.create", _LEFT, "the table is made: schema.evolution = basic"),
     Reason(r"auto\.evolve", _LEFT, "with auto_create = false the table is never altered", "false"),
     Reason(r"(batch|max|retry|connection|flush|errors|poll)\..*", _LEFT, "nothing to do: a view is "
            "one transaction, and servers are waited for"),

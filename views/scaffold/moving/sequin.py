@@ -124,47 +124,55 @@ def _functions(account: Account, content: Mapping[str, Any]) -> dict[str, tuple[
 def _databases(account: Account, project: NewProject, content: Mapping[str, Any]) -> dict[str, str]:
     """Put the databases into the settings; returns the section of each."""
     databases = _list(content, "databases")
-    sections = {}
+    sections: dict[str, str] = {}
     for number, database in enumerate(databases):
         path, name = ("databases", number), str(database.get("name"))
+        clean = re.sub(r"\W+", "_", name)
         several = len(databases) > 1
-        section = f"sources.{name}" if several else "capture"
-        dsn = section if several else "postgres"
+        section = f"sources.{clean}" if several else "capture"
         sections[name] = section
-        _database(account, project, database, path, dsn)
+        _database(account, project, database, path, section)
         account.carried((*path, "name"), f"[{section}]")
-        primary = database.get("primary")
-        if isinstance(primary, Mapping):
-            _database(account, project, primary, (*path, "primary"), dsn)
+        if isinstance(primary := database.get("primary"), Mapping):
+            _database(account, project, primary, (*path, "primary"), section)
         _slot(account, project, database, path, section)
         for key in ("pool_size", "await_database"):
             if key in database:
                 account.left(
-                    (*path, key), "nothing to do; [capture] wait_s is how long a start waits"
+                    (*path, key), "nothing to do; [capture] wait_s: how long a start waits"
                 )
+        if several and project.set("capture", "source", clean):
+            account.note(
+                ("databases",),
+                f"views read the log of one source, [capture] source = {clean}: make a project for "
+                "the views of each other database",
+            )
     return sections
 
 
 def _database(
     account: Account, project: NewProject, parts: Mapping[str, Any], path: Path, section: str
 ) -> None:
+    """Put the address of a database into the settings."""
     setting = "primary" if path[-1] == "primary" else "dsn"
     secret = "PRIMARY_PASSWORD" if setting == "primary" else "DATABASE_PASSWORD"
+    if section.startswith("sources."):
+        secret = f"{section.removeprefix('sources.').upper()}_{secret}"
+    where = "postgres" if section == "capture" else section
     dsn = address(
         "postgresql", _text(parts.get("hostname", FILL_IN)), port=_text(parts.get("port", 5432)),
         user=_text(parts.get("username", "postgres")), password=secret,
         path=_text(parts.get("database", "")),
         options={"sslmode": "require"} if parts.get("ssl") else {},
     )  # fmt: skip
-    project.set(section, setting, dsn)
+    project.set(where, setting, dsn)
     for key in ("hostname", "port", "username", "database", "ssl"):
         if key in parts:
             default = re.search(r"\$\{\w+:-", str(parts[key]))
-            text = f"[{section}] {setting}"
             hint = ": without the default, so set the variable" if default else ""
-            account.carried((*path, key), text + hint)
+            account.carried((*path, key), f"[{where}] {setting}{hint}")
     if "password" in parts:
-        text = f"[{section}] {setting}: the environment's {secret} has it, percent-encoded"
+        text = f"[{where}] {setting}: the environment's {secret} has it, percent-encoded"
         account.carried((*path, "password"), text)
 
 
@@ -235,7 +243,9 @@ class _Sink:
                 "the log: each table's topic has every change (docs/records.md)",
             )
             return
-        account.carried((*path, "destination", "type"), f"views with `-- sinks: {kind}`")
+        text = f"views with `-- sinks: {kind}`"
+        text += "" if "transform" in sink else ": of the row, where Sequin sends its whole message"
+        account.carried((*path, "destination", "type"), text)
         base = str(destination.get("index_name") or name)
         for table in tables:
             self._view(

@@ -56,6 +56,7 @@ SOURCE: dict[str, Any] = {
         "column.mask.hash.SHA-256.with.salt.x": r"public\.orders\.email",
         "snapshot.mode": "no_data",
         "tombstones.on.delete": "true",
+        "skipped.operations": "none",
         "decimal.handling.mode": "double",
         "heartbeat.interval.ms": "5000",
         "heartbeat.action.query": "UPDATE beat SET at = now()",
@@ -384,7 +385,7 @@ def test_a_jdbc_sink_is_a_view_of_each_topics_table(tmp_path):
     # The sink first: it goes by the source all the same.
     texts, _ = translated([tmp_path / "sink.json", tmp_path / "source.json"], None)
     assert texts["views/orders.sql"] == (
-        "-- key: id\n-- sinks: postgres\n-- dialect: postgres\nSELECT * FROM orders\n"
+        "-- key: id\n-- sinks: postgres\n-- dialect: postgres\nSELECT * FROM public.orders\n"
     )
     assert "FROM sales.items" in texts["views/items.sql"]
     options = json.loads(texts["views/items.postgres.json"])
@@ -394,6 +395,17 @@ def test_a_jdbc_sink_is_a_view_of_each_topics_table(tmp_path):
     assert written["sinks"]["postgres"]["url"] == url
     assert written["capture"]["tables"] == ["public.orders", "public.item*", "sales.items"]
     assert validated(written)
+
+
+def test_a_default_of_theirs_that_is_another_here_is_told():
+    config = {"connector.class": SINK["config"]["connector.class"], "topics": "orders"}
+    project, account = moved("jdbc", config)
+    assert project.options["orders", "postgres"] == {
+        "mode": "insert", "auto_create": False, "table": "public.orders"
+    }  # fmt: skip
+    assert any("keeps deleted rows" in line.text for line in account.lines())
+    _, account = moved("debezium", {"connector.class": SOURCE["config"]["connector.class"]})
+    assert any("TRUNCATE" in line.text for line in account.lines())
 
 
 def test_topics_by_an_expression_are_those_of_known_tables():
@@ -420,7 +432,7 @@ def test_a_file_of_sequin_is_views_where_targets_are_states():
     assert project.settings["sinks.search"] == {"url": "https://${SEARCH_LOGIN}@search:9200"}
     assert project.settings["sinks.cache"] == {"url": "rediss://cache:6379/0"}
     assert project.views["products"].endswith(
-        "SELECT id AS id, name AS title FROM products\n"
+        "SELECT id AS id, name AS title FROM public.products\n"
         "WHERE kind = 'VIP' AND gone IS DISTINCT FROM true\n"
     )
     assert project.views["cached"].startswith("-- key: FILL_IN\n-- sinks: cache\n")
@@ -428,6 +440,22 @@ def test_a_file_of_sequin_is_views_where_targets_are_states():
     assert said_of["sinks[1].filter"] is Outcome.LEFT
     assert said_of["sinks[2].destination"] is Outcome.LEFT
     assert said_of["sinks[3].destination.type"] is Outcome.CARRIED
+
+
+def test_several_databases_of_sequin_are_sources_with_passwords_of_their_own():
+    base = SEQUIN["databases"][0]
+    content = {
+        "databases": [{**base, "name": "my.shop"}, {**base, "name": "other"}],
+        "sinks": [{**SEQUIN["sinks"][1], "database": "other"}],
+    }
+    project, account = moved("sequin", content)
+    texts = project.settings
+    assert "${MY_SHOP_DATABASE_PASSWORD}" in texts["sources.my_shop"]["dsn"]
+    assert "${OTHER_DATABASE_PASSWORD}" in texts["sources.other"]["dsn"]
+    assert texts["sources.other"]["tables"] == ["public.users"]
+    assert texts["capture"] == {"source": "my_shop"}
+    assert outcomes(account)["databases"] is Outcome.LEFT
+    assert validated(tomllib.loads(project.files()["changelog.toml"]))
 
 
 @pytest.mark.parametrize("program", INPUTS)
@@ -463,7 +491,7 @@ def test_properties_and_yaml_are_read_as_json_is(tmp_path):
         encoding="utf-8",
     )
     files, account = translated([tmp_path / "a.yaml"], None)
-    assert "FROM t" in files["views/x.sql"]
+    assert "FROM public.t" in files["views/x.sql"]
     assert ("base", Outcome.LEFT) in [(line.key, line.outcome) for line in account]
 
 
