@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ import pytest
 from benchmarks import pgsync
 from tests.support import library
 from tests.support.captured_project import CapturedProject, captured_database, rebuild_view
+from tests.support.own_server import server_of
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -26,6 +28,18 @@ pytestmark = [pytest.mark.services, pytest.mark.spark]
 @pytest.fixture
 def project(stack, tmp_path):
     with captured_database(stack, tmp_path / "p", library.TABLES + library.ROWS) as (made, _):
+        yield made
+
+
+server = server_of((15,))
+"""A build that has the output plugin of pgsync, test_decoding."""
+
+
+@pytest.fixture
+def project_of_15(server, stack, tmp_path):
+    at = replace(stack.endpoints(), postgres=server.dsn)
+    source: Any = SimpleNamespace(endpoints=lambda: at)
+    with captured_database(source, tmp_path / "p", library.TABLES + library.ROWS) as (made, _):
         yield made
 
 
@@ -84,8 +98,9 @@ def test_a_view_with_places_to_fill_in_is_refused_by_the_plan(project, capsys, m
 
 
 @pytest.mark.matrix
-def test_pgsync_has_the_same_documents(project, endpoints, capsys, monkeypatch, tmp_path):
+def test_pgsync_has_the_same_documents(project_of_15, endpoints, capsys, monkeypatch, tmp_path):
     """Install pgsync, run it on the description itself, and compare the two indexes."""
+    project = project_of_15
     translate(project, "--postgres", project.dsn)
     view = index_of(project)
     assert rebuild_view(capsys, monkeypatch, project, view, "--json").code == 0

@@ -28,6 +28,7 @@ from changelog.contract.rows.types import Kind
 from views.base.spark_sql import leaves
 from views.project.output import OutputColumn
 
+_Type = exp.DataType.Type
 _MOMENTS = {Kind.DATE: "date", Kind.TIMESTAMP: "moment", Kind.TIMESTAMPTZ: "moment"}
 _OF_ARGUMENTS = (
     *(exp.Paren, exp.Neg, exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif, exp.Case, exp.If),
@@ -67,13 +68,24 @@ def _type(column: OutputColumn, described: str, kinds: _Kinds, *, is_one: bool) 
             return NullType()
         if kinds.of(column.value) == "interval":
             return DayTimeIntervalType()
-    if described.endswith("]"):
-        return ArrayType(StringType())
-    if described.startswith("STRUCT"):
-        return StructType([StructField("field", StringType())])
-    if described.startswith("MAP"):
-        return MapType(StringType(), StringType())
+    if described.endswith("]") or described.startswith(("STRUCT", "MAP")):
+        return _nested(exp.DataType.build(described, dialect="duckdb"))
     return DoubleType() if described in _FLOATS else StringType()
+
+
+def _nested(kind: exp.Expr) -> DataType:
+    """Return a type with the names of its fields, which options of a sink may speak of."""
+    if not isinstance(kind, exp.DataType):
+        return StringType()
+    if kind.is_type(_Type.ARRAY, _Type.LIST):
+        return ArrayType(_nested(kind.expressions[0]))
+    if kind.is_type(_Type.STRUCT):
+        return StructType(
+            [StructField(field.name, _nested(field.args["kind"])) for field in kind.expressions]
+        )
+    if kind.is_type(_Type.MAP):
+        return MapType(StringType(), StringType())
+    return DoubleType() if kind.is_type(_Type.FLOAT, _Type.DOUBLE) else StringType()
 
 
 class _Kinds:

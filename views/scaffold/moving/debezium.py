@@ -31,7 +31,7 @@ _UNWRAP = "ExtractNewRecordState"
 _TRANSFORMS = {
     "ByLogicalTableRouter": "a topic is one table; a view with UNION ALL joins several",
     "RegexRouter": "topics have their tables' names",
-    "EventRouter": "[capture] messages, or `changelog publish` (docs/publish.md)",
+    "EventRouter": "[capture] messages, or `changelog publish` (docs/loading.md)",
     "Filter": "[capture.where] and a view's WHERE are conditions in SQL",
     "ContentBasedRouter": "a view with WHERE for each topic, under `-- sinks: topic`",
 }

@@ -30,7 +30,7 @@ _SHORT = 70
 _STEPS = re.compile(r"(->>|->|#>>|#>)")
 _TEXTS = ("text", "character varying", "character", "name", "citext")
 _WHOLE = ("smallint", "integer", "bigint")
-_FLOATS = ("real", "double precision")
+_ROUNDED = ("real", "double precision", "numeric")
 _NO_PLACE = {
     "plugins": "Python that changes documents: write it in the view's SQL, or the view in Python "
     "(docs/design.md); a proof needs to know how a document comes about",
@@ -304,11 +304,11 @@ class _Document:
             return text if place.is_root else f"{text}::text"
         if place.is_root:
             return text
-        if kind in _FLOATS:
+        if kind in _ROUNDED:
             self._account.left(
                 path,
-                f"{column}: a float has no place in a nested document and is rounded to six places "
-                "here; make it a column of its own, or a numeric at the source",
+                f"{column}: {kind} has no exact place in a nested document and is rounded to six "
+                "places here; make it a column of its own, or a numeric(p, s) at the source",
             )
             return f"{text}::numeric(18, 6)"
         if kind == "timestamp with time zone":

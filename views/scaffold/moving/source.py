@@ -14,7 +14,8 @@ from changelog.postgres.connection import opened, parts_of
 from changelog.postgres.errors import why_not_opened
 
 _COLUMNS = """
-SELECT n.nspname || '.' || c.relname, a.attname, format_type(a.atttypid, NULL),
+SELECT n.nspname || '.' || c.relname, a.attname,
+    format_type(a.atttypid, CASE WHEN a.atttypid = 'numeric'::regtype THEN a.atttypmod END),
     coalesce(array_position(i.indkey::int2[], a.attnum), -1)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -51,7 +52,9 @@ class Reference:
 class SourceTable:
     """A table of the source."""
 
-    types: dict[str, str] = field(default_factory=dict)  # by column, without length or precision
+    types: dict[str, str] = field(
+        default_factory=dict
+    )  # by column; only a numeric has its precision
     key: list[str] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
 

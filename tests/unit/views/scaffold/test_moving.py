@@ -191,7 +191,7 @@ TYPES = {
     "book_writers": {"book_isbn": "text", "writer_id": "integer"},
     "book_subjects": {"book_id": "integer", "subject_id": "integer"},
     "ratings": {"id": "integer", "book_id": "integer", "stars": "integer"},
-    "order": {"id": "integer", "book_id": "integer", "price": "numeric"},
+    "order": {"id": "integer", "book_id": "integer", "price": "numeric(8,2)"},
     "notes": {"id": "integer", "order_id": "integer", "text": "text"},
 }  # fmt: skip
 KEYS = {"book_writers": ["book_isbn", "writer_id"], "book_subjects": ["book_id", "subject_id"]}
@@ -213,11 +213,10 @@ LIBRARY = {
     )
     for table, types in TYPES.items()
 }
-_NAMES = {"integer": "int4", "boolean": "bool"}
+_NAMES = {"integer": "int4", "boolean": "bool", "numeric(8,2)": "numeric"}
 SCHEMAS = {
     TableName("public", table): {
-        name: column_type(_NAMES.get(kind, kind), "numeric(8,2)" if kind == "numeric" else kind)
-        for name, kind in types.items()
+        name: column_type(_NAMES.get(kind, kind), kind) for name, kind in types.items()
     }
     for table, types in TYPES.items()
 }
@@ -321,6 +320,17 @@ def test_settings_of_an_index_that_documents_have_no_place_for(change, key, text
     (line,) = [line for line in account.lines() if line.key == key]
     assert line.outcome is Outcome.LEFT
     assert text in line.text
+
+
+def test_a_number_without_an_exact_place_in_a_document_is_told():
+    tables = copy.deepcopy(LIBRARY)
+    tables["public.ratings"].types["stars"] = "double precision"
+    tables["public.order"].types["price"] = "numeric"
+    project, account = moved("pgsync", INPUTS["pgsync"], tables)
+    assert "rating.stars::numeric(18, 6)" in project.views["books"]
+    assert "orders.price::numeric(18, 6)" in project.views["books"]
+    rounded = [line for line in account.lines() if "rounded to six" in line.text]
+    assert [line.outcome for line in rounded] == [Outcome.LEFT, Outcome.LEFT]
 
 
 def test_two_foreign_keys_between_two_tables_are_for_people_to_choose():
