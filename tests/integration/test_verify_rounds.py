@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,43 @@ def test_rounds_of_a_sample_take_all_keys_in_turn(dsn, target, execute):
     for turn in range(111, 122):
         standing_of(dsn, target, standing, turn, 0.1)
     assert {key[0] for key in standing.since} == {"2000"}
+
+
+def moments_of_a_write_inside_a_round(dsn, target, execute, monkeypatch):
+    """Make a row differ once a round has read it; return its moments, and the LSN of before."""
+    standing, moments, read = Standing(), [], PostgresSide.digests
+
+    def write_then(side):
+        digests = read(side)
+        if not moments and side.place.startswith("copy of"):
+            moments.append(now(execute))
+            execute("UPDATE copy SET amount = amount - 0.01 WHERE id = 42")
+        return digests
+
+    monkeypatch.setattr(PostgresSide, "digests", write_then)
+    assert standing_of(dsn, target, standing, 0, 1.0).mismatches == 0
+    assert not standing.since
+    assert standing_of(dsn, target, standing, 1, 1.0).mismatches == 1
+    (since,) = standing.since.values()
+    return since, moments[0]
+
+
+def test_a_write_inside_a_round_lies_between_the_moments_of_its_difference(
+    dsn, target, execute, monkeypatch
+):
+    since, before = moments_of_a_write_inside_a_round(dsn, target, execute, monkeypatch)
+    assert since.equal.lsn <= before < since.differs.lsn
+
+
+def test_twin_a_round_that_counts_from_its_end_says_equal_of_a_row_that_differed(
+    dsn, target, execute, monkeypatch
+):
+    judge = Standing.judge
+    monkeypatch.setattr(
+        Standing, "judge", lambda self, report: judge(self, replace(report, began=report.ended))
+    )
+    since, before = moments_of_a_write_inside_a_round(dsn, target, execute, monkeypatch)
+    assert since.equal.lsn > before
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
