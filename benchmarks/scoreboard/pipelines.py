@@ -336,7 +336,12 @@ class Pgstream(Pipeline):
         replicated = {
             "url": source,
             "mode": "snapshot_and_replication",
-            "snapshot": {"mode": "full", "tables": [f"public.{name}" for name in ALL_TABLES]},
+            "snapshot": {
+                "mode": "full",
+                "tables": [f"public.{name}" for name in ALL_TABLES],
+                "recorder": {"postgres_url": source},
+                "schema": {"mode": "pgdump_pgrestore"},
+            },
             "replication": {"replication_slot": "pgstream"},
         }
         written = {
