@@ -365,6 +365,7 @@ class Pgstream(Pipeline):
     def start(self) -> None:
         """Start it, again whenever it ends."""
         words = [self._command, "run", "-c", str(self.folder / "pgstream.yaml")]
+        words += ["--log-level", "info"]
         self.run("pgstream", [*SUPERVISED, *words], env=self._env)
 
 
