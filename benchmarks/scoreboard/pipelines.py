@@ -384,13 +384,12 @@ import time
 
 import dlt
 from dlt.sources.sql_database import sql_database
-from sqlalchemy import Interval
 
 pipeline = dlt.pipeline("copies", destination=dlt.destinations.postgres({target!r}),
                         dataset_name="copies", pipelines_dir="state")
 
 def without_intervals(table):
-    for column in [column for column in table.columns if isinstance(column.type, Interval)]:
+    for column in [column for column in table.columns if str(column.type) == "INTERVAL"]:
         table._columns.remove(column)
 
 

@@ -273,7 +273,7 @@ def test_rounds_of_a_sample_take_all_keys_in_turn(dsn, target, execute):
 
 def moments_of_a_write_inside_a_round(dsn, target, execute, monkeypatch):
     """Make a row differ once a round has read it; return its moments, and the LSN of before."""
-    standing, moments, read = Standing(), [], PostgresSide.digests
+    standing, moments, read = Standing(), list[Lsn](), PostgresSide.digests
 
     def write_then(side):
         digests = read(side)
