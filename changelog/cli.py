@@ -58,7 +58,7 @@ _SUBJECTS = (
     ),
     _Subject(
         "Views, built by rebuild-view",
-        ("test", "wait", "spark-server"),
+        ("test", "wait", "push", "spark-server"),
         "rebuild-view --all --plan",
     ),
     _Subject(

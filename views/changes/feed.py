@@ -70,6 +70,8 @@ class KeyChange:
 
     key: bytes  # JSON, an object of the key's columns
     row: bytes  # JSON, an object of all columns; null where the key has no row any more
+    offset: int  # of its record on the topic
+    written_ms: int  # when that was written, milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class Feed:
     def __init__(
         self, server: TopicServer, topic: str, documents: FeedDocuments, lsn_of: LsnOf
     ) -> None:
-        self._server, self._topic, self._documents = server, topic, documents
+        self.server, self.topic = server, topic  # the brokers, and the topic's name
+        self._documents = documents
         self._lsn_of = lsn_of
         self._register = f"{topic}.generations"
         self._records: Consumer | None = None
@@ -120,6 +123,11 @@ class Feed:
             self._moments = self._known_moments()
             self._frontiers = reading_consumer(server.kafka, committed=True, **_SMALL)
             self._frontiers.assign([TopicPartition(self._register, 0, self._register_end)])
+
+    @property
+    def life(self) -> str:
+        """Return the topic's own id: a later topic of its name has another."""
+        return self._life
 
     def close(self) -> None:
         """Close the clients of the brokers."""
@@ -139,11 +147,11 @@ class Feed:
         place = FeedPlace(newest.end, newest.written_s)
         if since is not None:
             place = place_after(since, self._moments, self._life)
-        with self._server.errors(f'topic "{self._topic}"'):
+        with self.server.errors(f'topic "{self.topic}"'):
             if since != START and place.offset < newest.end:
                 self._require_deletes(place)
-            self._records = reading_consumer(self._server.kafka, committed=True, **_SMALL)
-            self._records.assign([TopicPartition(self._topic, 0, place.offset)])
+            self._records = reading_consumer(self.server.kafka, committed=True, **_SMALL)
+            self._records.assign([TopicPartition(self.topic, 0, place.offset)])
         self._at = place.offset
         self._is_first = since is None or since == START
 
@@ -153,7 +161,7 @@ class Feed:
         Raises GoneError: the topic is another one, or the client took too long; SinkError: the
         brokers refuse.
         """
-        with self._server.errors(f'topic "{self._topic}"'):
+        with self.server.errors(f'topic "{self.topic}"'):
             while True:
                 newest = self._moments[-1]
                 if newest.end > self._at or self._is_first:
@@ -183,8 +191,12 @@ class Feed:
         changes: list[KeyChange] = []
         size = 0
         for message in self._messages(end):
-            key, value = message.key(), message.value()
-            change = KeyChange(self._documents.json(key), self._documents.json(value))
+            change = KeyChange(
+                self._documents.json(message.key()),
+                self._documents.json(message.value()),
+                message.offset() or 0,
+                message.timestamp()[1],
+            )
             changes.append(change)
             size += len(change.key) + len(change.row)
             if len(changes) >= MOST_ROWS or size >= MOST_BYTES:
@@ -197,17 +209,17 @@ class Feed:
         """Yield the records before an offset; keep the first one after it for the next step."""
         if self._at >= end:
             return
-        waits_until = time.monotonic() + self._server.retry_seconds
+        waits_until = time.monotonic() + self.server.retry_seconds
         while True:
             message = self._next()
             if message is None:
                 if time.monotonic() > waits_until:
                     raise UnavailableError(
-                        f'topic "{self._topic}" at {self._server.kafka.brokers} does not answer',
+                        f'topic "{self.topic}" at {self.server.kafka.brokers} does not answer',
                         hint="see that the brokers run",
                     )
                 continue
-            waits_until = time.monotonic() + self._server.retry_seconds
+            waits_until = time.monotonic() + self.server.retry_seconds
             offset = message.offset() or 0
             error = message.error()
             if error is not None:
@@ -251,13 +263,13 @@ class Feed:
 
     def _known_moments(self) -> list[Moment]:
         moments, self._register_end = [], 0
-        for message in self._server.records(self._register):
+        for message in self.server.records(self._register):
             self._register_end = (message.offset() or 0) + 1
             if (moment := self._moment(message)) is not None:
                 moments.append(moment)
         if not moments:
             raise NotBuiltError(
-                f'topic "{self._topic}" shows no generation yet', hint="rebuild-view NAME"
+                f'topic "{self.topic}" shows no generation yet', hint="rebuild-view NAME"
             )
         return moments
 
@@ -282,13 +294,13 @@ class Feed:
 
     def _require_deletes(self, place: FeedPlace) -> None:
         """Refuse a place after which deletes may have been forgotten."""
-        with self._server.asking() as cluster:
-            (bounds,) = cluster.bounds([(self._topic, 0)]).values()
+        with self.server.asking() as cluster:
+            (bounds,) = cluster.bounds([(self.topic, 0)]).values()
         if place.offset < bounds.start:
             raise GoneError("what came since was removed from the topic", hint=_WHOLE)
         if self._may_be_kept(place.written_s):
             return
-        with closing(self._server.records(self._topic, place.offset)) as records:
+        with closing(self.server.records(self.topic, place.offset)) as records:
             first = next(records, None)
         # The mark of the frontier's own transaction stands between. Where nothing else is missing,
         # nothing was cleaned away, and what comes next says how long ago that was.
@@ -313,19 +325,19 @@ class Feed:
             raise GoneError("the view was dropped or built anew", hint=_WHOLE)
 
     def _topic_life(self) -> str:
-        with self._server.asking() as cluster:
-            topic = cluster.topics([self._topic]).get(self._topic)
+        with self.server.asking() as cluster:
+            topic = cluster.topics([self.topic]).get(self.topic)
         if topic is None:
-            raise NotBuiltError(f'there is no topic "{self._topic}"', hint="rebuild-view makes it")
+            raise NotBuiltError(f'there is no topic "{self.topic}"', hint="rebuild-view makes it")
         return blake2b(str(topic.topic_id).encode(), digest_size=4).hexdigest()
 
     def _times(self) -> tuple[float, float]:
         """Return for how many seconds superseded records and deletes are kept."""
-        with self._server.asking() as cluster:
-            settings = cluster.settings([self._topic])[self._topic]
+        with self.server.asking() as cluster:
+            settings = cluster.settings([self.topic])[self.topic]
         if "compact" not in settings["cleanup.policy"]:
             raise ViewError(
-                f'topic "{self._topic}" is not compacted: its rows have no keys, and never change',
+                f'topic "{self.topic}" is not compacted: its rows have no keys, and never change',
                 hint="read the topic itself",
             )
         lag, kept = (settings[name] for name in ("min.compaction.lag.ms", "delete.retention.ms"))

@@ -36,7 +36,7 @@ class Feed:
             self.made += 1
             if self._fails:
                 raise GoneError("dropped")
-            yield Nothing() if self.made % 2 else Some([KeyChange(b"{}", b"null")])
+            yield Nothing() if self.made % 2 else Some([KeyChange(b"{}", b"null", 0, 0)])
 
     def close(self) -> None:
         self.closed += 1
