@@ -144,6 +144,7 @@ def base(monkeypatch):
         (changelog_app, "changelog doctor", "spark"),
         (changelog_app, "changelog teardown --plan", "spark"),
         (changelog_app, "changelog wait orders", "spark"),
+        (changelog_app, "changelog push orders --to https://host/x", "spark"),
         (changelog_app, "changelog spark-server", "spark"),
         (
             changelog_app,
