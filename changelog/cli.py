@@ -66,7 +66,7 @@ _SUBJECTS = (
         ("topics", "read", "write", "load", "publish", "serve"),
         "changelog read orders --until end",
     ),
-    _Subject("Away", ("teardown",), "changelog teardown --plan"),
+    _Subject("Away", ("erase", "teardown"), "changelog teardown --plan"),
 )
 
 

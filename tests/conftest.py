@@ -71,6 +71,7 @@ _GROUPS = {
         "tests/integration/test_connect.py",
         "tests/integration/test_declared_follow.py",
         "tests/integration/test_declared_logs.py",
+        "tests/integration/test_erase.py",
         "tests/integration/test_every_type.py",
         "tests/integration/test_expressions.py",
         "tests/integration/test_postgres_dialect.py",

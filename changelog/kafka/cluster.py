@@ -23,7 +23,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, ConfigSource, NewTopic, ResourceType
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
@@ -223,6 +223,19 @@ class Cluster:
                 }
                 for resource, future in futures.items()
             }
+
+    def own_settings(self, name: str) -> dict[str, str]:
+        """Return the settings that a topic itself has, without the brokers' defaults."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        with admin_client(self._kafka) as admin:
+            future = admin.describe_configs([resource], request_timeout=self._answer_s)[resource]
+            entries = self._answer(future, f'cannot read the settings of topic "{name}"')
+        of_topic = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {
+            key: entry.value
+            for key, entry in entries.items()
+            if cast("int", entry.source) == of_topic and entry.value is not None
+        }
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Return the topics that exist, with their settings."""

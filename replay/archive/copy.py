@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from itertools import zip_longest
 from operator import le
 
@@ -174,7 +173,7 @@ class _Run:
     ) -> None:
         self._archive, self._source, self._steps = archive, source, steps
         self._last = segments[-1] if segments else None
-        self._before = sha256(self._last.to_bytes()).hexdigest() if self._last else ""
+        self._before = self._last.sha256 if self._last else ""
         self._number = len(segments) + 1
         self._record = record
         # Of a topic without the rows or operations of its table nothing can be rebuilt.

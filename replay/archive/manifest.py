@@ -9,6 +9,11 @@ at the segment's own frontier and after it, and nothing is known of what lies be
 
 A manifest is a line of JSON, and a line with its SHA-256. It holds the digest of the manifest
 before it and of each of its files, so a changed byte anywhere is noticed.
+
+    {root}/erasures/00000001.json               files that stand for others, without erased keys
+
+An erasure says which files have been written anew without some records, and what stands in their
+place. Manifests stay as they are, and whoever reads them takes the other file.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -80,6 +85,7 @@ class Segment:
     topics: Mapping[str, ArchivedTopic]  # by name
     # topics that the log cannot give exactly, each with the reason
     left_out: Mapping[str, str] = field(default_factory=dict)
+    sha256: str = field(default="", compare=False)  # of its manifest, once it is written
 
     @property
     def frontier(self) -> Frontier:
@@ -111,7 +117,7 @@ class Segment:
             separators=(",", ":"),
             sort_keys=True,
         ).encode()
-        return b"%s\n%s\n" % (line, hashlib.sha256(line).hexdigest().encode())
+        return _with_digest(line)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
@@ -119,15 +125,7 @@ class Segment:
 
         Raises ArchiveError: it was altered, or is of another version of this program.
         """
-        line, _, digest = data.partition(b"\n")
-        if hashlib.sha256(line).hexdigest().encode() != digest.strip():
-            raise ArchiveError(f"the manifest {name} was altered: its digest is another")
-        raw: dict[str, Any] = json.loads(line)
-        if raw["format"] != FORMAT:
-            raise ArchiveError(
-                f"the manifest {name} has format {raw['format']}, this program reads {FORMAT}",
-                hint="read it with the version that has written it",
-            )
+        raw = _checked_line(data, name)
         frontier = Frontier.from_json(json.dumps(raw["frontier"]))
         return cls(
             number=raw["number"],
@@ -139,7 +137,91 @@ class Segment:
             is_dense=raw["is_dense"],
             topics={topic: _topic(entry) for topic, entry in raw["topics"].items()},
             left_out=raw["left_out"],
+            sha256=hashlib.sha256(data).hexdigest(),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedErasure:
+    """Files that were rewritten without the records of some keys."""
+
+    number: int  # from 1 on
+    before: str  # the digest of the erasure before it; empty for the first
+    at: datetime  # when it was made
+    topic: str
+    files: Mapping[str, ArchivedFile]  # by the name of the file in whose place it stands
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the erasure's file, in the form of a manifest."""
+        line = json.dumps(
+            {
+                "format": FORMAT,
+                "number": self.number,
+                "before": self.before,
+                "at": self.at.isoformat(),
+                "topic": self.topic,
+                "files": {name: _file_json(file) for name, file in self.files.items()},
+            },
+            separators=(",", ":"),
+            sort_keys=True,
+        ).encode()
+        return _with_digest(line)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Self:
+        """Parse the output of `to_bytes`; raises as `Segment.from_bytes`."""
+        raw = _checked_line(data, name)
+        return cls(
+            number=raw["number"],
+            before=raw["before"],
+            at=datetime.fromisoformat(raw["at"]),
+            topic=raw["topic"],
+            files={old: ArchivedFile(*file) for old, file in raw["files"].items()},
+        )
+
+
+def with_erasures(
+    segments: Sequence[Segment], erasures: Sequence[ArchivedErasure]
+) -> list[Segment]:
+    """Return segments that name the rewritten files in place of the erased ones."""
+    instead = {old: new for erasure in erasures for old, new in erasure.files.items()}
+
+    def newest(file: ArchivedFile) -> ArchivedFile:
+        while file.name in instead:
+            file = instead[file.name]
+        return file
+
+    return [
+        replace(
+            segment,
+            topics={
+                name: replace(topic, files=tuple(map(newest, topic.files)))
+                for name, topic in segment.topics.items()
+            },
+        )
+        for segment in segments
+    ]
+
+
+def _with_digest(line: bytes) -> bytes:
+    return b"%s\n%s\n" % (line, hashlib.sha256(line).hexdigest().encode())
+
+
+def _checked_line(data: bytes, name: str) -> dict[str, Any]:
+    """Return the content of a manifest.
+
+    Raises ArchiveError: it was altered, or is of another version of this program.
+    """
+    line, _, digest = data.partition(b"\n")
+    if hashlib.sha256(line).hexdigest().encode() != digest.strip():
+        raise ArchiveError(f"the manifest {name} was altered: its digest is another")
+    raw: dict[str, Any] = json.loads(line)
+    if raw["format"] != FORMAT:
+        raise ArchiveError(
+            f"the manifest {name} has format {raw['format']}, this program reads {FORMAT}",
+            hint="read it with the version that has written it",
+        )
+    return raw
 
 
 def _file_json(file: ArchivedFile) -> list[Any]:

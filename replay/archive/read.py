@@ -137,7 +137,7 @@ def find_archived(
         states[topic] = state
     return ArchivedCut(
         archive=archive,
-        cut=_cut(record, topics, states, settings or ReplaySettings()),
+        cut=_cut(record, topics, states, settings or ReplaySettings(), _erased(archive)),
         topics=states,
         others={
             topic: schemas
@@ -253,18 +253,28 @@ def _nearest(
     return [*nearest(reversed(before)), *nearest(after)]
 
 
+def _erased(archive: Archive) -> dict[str, str]:
+    """Return of each topic of which keys were erased the words that say so."""
+    return {
+        erasure.topic: f", but for keys that were erased, last on {erasure.at:%Y-%m-%d}"
+        for erasure in archive.erasures()
+    }
+
+
 def _cut(
     record: FrontierRecord,
     topics: Mapping[TableName, str],
     states: Mapping[str, ArchivedState],
     settings: ReplaySettings,
+    erased: Mapping[str, str],
 ) -> Cut:
     frontier = record.frontier
+    whole = "the archive has every record from LSN"
     verdicts = {
         topic: Verdict(
             VerdictKind.EXACT,
             None,
-            (f"the archive has every record from LSN {state.base.frontier.lsn} on",),
+            (f"{whole} {state.base.frontier.lsn} on{erased.get(topic, '')}",),
         )
         for topic, state in states.items()
     }

@@ -15,10 +15,17 @@ from obstore.exceptions import BaseError
 from changelog.contract.base.errors import LockedError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
-from replay.archive.manifest import ArchivedFile, ArchiveError, Segment, require_chain
+from replay.archive.manifest import (
+    ArchivedErasure,
+    ArchivedFile,
+    ArchiveError,
+    Segment,
+    require_chain,
+    with_erasures,
+)
 from replay.spark.files import Files, uri_of
 
-MANIFESTS, SEGMENTS = "manifests", "segments"
+MANIFESTS, SEGMENTS, ERASURES = "manifests", "segments", "erasures"
 _AT_ONCE = 16  # manifests that are read at the same time
 
 RECORDS = pa.schema(
@@ -54,24 +61,43 @@ class Archive:
 
         Raises ArchiveError: one is missing, was altered, or cannot be read.
         """
-        names = [name for name in self._names(MANIFESTS) if name.endswith(".json")]
-        with ThreadPoolExecutor(_AT_ONCE, "manifests") as pool:
-            contents = list(pool.map(self._read, (f"{MANIFESTS}/{name}" for name in names)))
         read = [
             (name, data, Segment.from_bytes(data, self._shown(f"{MANIFESTS}/{name}")))
-            for name, data in zip(names, contents, strict=True)
+            for name, data in self._contents(MANIFESTS)
         ]
         require_chain(read)
-        return [segment for _, _, segment in read]
+        return with_erasures([segment for _, _, segment in read], self.erasures())
 
-    def commit(self, segment: Segment) -> None:
-        """Write the manifest of a segment whose files are all there: from then on it counts.
+    def erasures(self) -> list[ArchivedErasure]:
+        """Read what has been erased, the oldest first.
+
+        Raises ArchiveError: an erasure is missing, was altered, or cannot be read.
+        """
+        erasures, before = [], ""
+        for number, (name, data) in enumerate(self._contents(ERASURES), start=1):
+            erasure = ArchivedErasure.from_bytes(data, self._shown(f"{ERASURES}/{name}"))
+            if (erasure.number, erasure.before) != (number, before):
+                raise ArchiveError(f"the erasure {name} does not follow the one before it")
+            before = hashlib.sha256(data).hexdigest()
+            erasures.append(erasure)
+        return erasures
+
+    def _contents(self, folder: str) -> list[tuple[str, bytes]]:
+        """Return the names and contents of a folder's files of JSON, in their order."""
+        names = [name for name in self._names(folder) if name.endswith(".json")]
+        with ThreadPoolExecutor(_AT_ONCE, folder) as pool:
+            contents = list(pool.map(self._read, (f"{folder}/{name}" for name in names)))
+        return list(zip(names, contents, strict=True))
+
+    def commit(self, entry: Segment | ArchivedErasure) -> None:
+        """Write a manifest, or an erasure, whose files are all there: from then on it counts.
 
         Raises LockedError: another process has written the one of this number.
         """
-        name = f"{MANIFESTS}/{segment.number:08d}.json"
+        folder = MANIFESTS if isinstance(entry, Segment) else ERASURES
+        name = f"{folder}/{entry.number:08d}.json"
         try:
-            self._create(name, segment.to_bytes())
+            self._create(name, entry.to_bytes())
         except FileExistsError:
             raise LockedError(
                 f"another process archives to {redacted(self.root)}: it has written {name}",
@@ -122,6 +148,24 @@ class Archive:
         ]
         for name in gone:
             self._files.remove(self.place(f"{SEGMENTS}/{name}"))
+        return gone
+
+    def remove_superseded(self) -> list[str]:
+        """Remove rewritten files, and the unnamed files of killed erasures.
+
+        Returns the names of the removed files.
+        """
+        named = {file.name for segment in self.segments() for file in segment.files}
+        gone = []
+        for folder in {name.rpartition("/")[0] for name in named}:
+            try:
+                names = [f"{folder}/{name}" for name in self._files.names(self.place(folder))]
+                names = [name for name in names if name.endswith(".parquet")]
+                for name in sorted({*names} - named):
+                    self._files.remove_file(self.place(name))
+                    gone.append(name)
+            except (BaseError, OSError) as error:
+                raise self._failed(folder, error) from error
         return gone
 
     def _names(self, folder: str) -> list[str]:

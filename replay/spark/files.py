@@ -94,6 +94,11 @@ class Files:
         except AlreadyExistsError as error:
             raise FileExistsError(place) from error
 
+    def replace(self, place: str, data: bytes) -> None:
+        """Write a file, whole or not at all, in the place of one of that name if there is one."""
+        folder, _, name = place.rpartition("/")
+        obstore.put(self._store(folder, mkdir=True), name, data)
+
     def remove_file(self, place: str) -> None:
         """Remove a file that is there."""
         folder, _, name = place.rpartition("/")

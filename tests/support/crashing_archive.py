@@ -17,7 +17,7 @@ from typing import Any
 
 from changelog.cli import main
 from replay.archive import copy
-from replay.archive.manifest import Segment
+from replay.archive.manifest import ArchivedErasure, Segment
 from replay.archive.store import Archive
 
 
@@ -38,7 +38,7 @@ def kill_at(moment: str, count: int) -> None:
             _kill()
         return made
 
-    def commit_and_die(self: Archive, segment: Segment) -> None:
+    def commit_and_die(self: Archive, segment: Segment | ArchivedErasure) -> None:
         if moment == "committed":
             commit(self, segment)
         _kill()

@@ -41,6 +41,7 @@ TESTS = {
     "docs/reading.md": ("test_view_pages", "test_other_captures"),
     "docs/records.md": ("test_records_page",),
     "docs/recover.md": ("recover",),
+    "docs/erase.md": ("test_erase",),
     "docs/remove.md": ("test_teardown",),
     "docs/scheduling.md": ("test_scheduling_page", "test_alerts"),
     "docs/serving.md": ("test_view_pages",),

@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
@@ -32,6 +32,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier
+from replay.spark.files import Files
 from replay.spark.object_store import silence
 from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal, tidy
 from views.generations.generation import GenerationState
@@ -58,6 +59,7 @@ UNCHANGED = "refresh: unchanged"
 
 Nothing is compared for it; such a row bears the certificate of the one before it.
 """
+_ERASED_NOTE = "what stood here may have named a row, and was erased"
 UNCHANGED_EVERY = timedelta(minutes=10)
 """A generation of which no row changes is in the history once in so long."""
 
@@ -324,6 +326,44 @@ class GenerationHistory:
         rows: list[dict[str, Any]] = arrow.to_pylist()
         return rows
 
+    def forget_differences(self, views: Collection[str]) -> int:
+        """Rewrite the history without the differing rows that proofs of some views have noted.
+
+        Older files of the table and of its log go, which readers that have just opened it may miss.
+
+        Returns:
+            The number of rows of the history that had some.
+
+        Raises ChangelogError: the table cannot be read or written.
+        """
+        rows = self.rows()
+        telling = [row for row in rows if row.view in views and _tells_of_rows(row)]
+        table = self._delta_table()
+        if not telling or table is None:
+            return 0
+        plain = [_without_rows(row) if row in telling else row for row in rows]
+        written = pa.Table.from_pylist([row.to_columns() for row in plain], schema=_SCHEMA)
+        try:
+            write_deltalake(
+                table, written, mode="overwrite", configuration=SETTINGS,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )  # fmt: skip
+            table = DeltaTable(self._place)
+            table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+            table.create_checkpoint()
+            self._remove_older_log(table.version())
+        except (DeltaError, OSError) as error:
+            raise self._failed("written", error) from error
+        return len(telling)
+
+    def _remove_older_log(self, version: int) -> None:
+        """Remove what is in the table's log before the checkpoint of a version."""
+        files, folder = Files(), f"{self._place}/_delta_log"
+        for name in files.names(folder):
+            number = name.partition(".")[0]
+            if number.isdecimal() and int(number) < version:
+                files.remove_file(f"{folder}/{name}")
+
     def _delta_table(self) -> DeltaTable | None:
         try:
             return DeltaTable(self._place)
@@ -395,6 +435,26 @@ def as_served(rows: Sequence[HistoryRow]) -> HistoryRow | None:
         refuted = [r for r in rows[place:] if (r.generation, r.state) == (row.generation, REFUTED)]
         return None if row.state == DROPPED else next(reversed(refuted), row)
     return None
+
+
+def _tells_of_rows(row: HistoryRow) -> bool:
+    return row != _without_rows(row)
+
+
+def _without_rows(row: HistoryRow) -> HistoryRow:
+    """Return a row of the history without values of the view's rows, which errors may quote."""
+    certificate = {
+        name: report
+        if report.get("verified")
+        else {
+            **report,
+            "differences": [],
+            "notes": [_ERASED_NOTE] if report.get("notes") else [],
+        }
+        for name, report in row.certificate.items()
+    }
+    is_error = row.note and row.state in {REFUTED, FAILED}
+    return replace(row, certificate=certificate, note=_ERASED_NOTE if is_error else row.note)
 
 
 def all_proved_at(rows: Iterable[HistoryRow], generation: int) -> datetime | None:

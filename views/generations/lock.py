@@ -44,6 +44,7 @@ from views.leases.record import Owner
 log = logging.getLogger("changelog.views")
 
 BUILD, FOLLOW, ROUND, CHECKPOINTS = "build", "follow", "round", "checkpoints"
+ERASE = "erase"
 _LOOK_S = 0.5
 _PROBED_S = 0.5
 """A follower that looks who builds holds that lock for an instant."""
@@ -111,6 +112,18 @@ def following(
     """
     taken = {view: f'view "{view}" is followed' for view in sorted(set(views))}
     with _lock_all(place, FOLLOW, taken, patience):
+        yield
+
+
+@contextmanager
+def erasing(place: LockPlace) -> Iterator[None]:
+    """Hold the lock for erasing keys; views are built and followed meanwhile.
+
+    Raises:
+        LockedError: another process erases; names the owner.
+        ChangelogError: the project's folder cannot be written, or the brokers do not answer.
+    """
+    with _lock_all(place, ERASE, {"": "keys are being erased"}, _NONE):
         yield
 
 

@@ -199,9 +199,13 @@ def _certificates(
         )
     from changelog.attestation.file import StatementFile
     from changelog.compare.certificate_command import is_comparison, show_comparisons
+    from views.erase.certificate import is_erasure, show_erasures
 
     key = Path(public_key) if public_key else None
     read = [StatementFile.read(path, key) for path in files]
+    if all(map(is_erasure, read)) and not as_sql:
+        show_erasures(read, as_json=as_json)
+        return
     of_comparisons = [file for file in read if is_comparison(file)]
     if not of_comparisons:
         check_extra("spark", "checking a certificate of a view")

@@ -82,6 +82,13 @@ def remove_of(warehouse: str, views: Iterable[str], *, but: Path | None = None) 
                 own.release()
 
 
+def kept_of(warehouse: str, views: Iterable[str]) -> list[Path]:
+    """Return the files that followers of any of these views have kept."""
+    root, own = _root(warehouse), set(views)
+    paths = [] if root is None else root.glob("*.sqlite")
+    return [path for path in paths if own & set(_views_in(path))]
+
+
 def _root(warehouse: str) -> Path | None:
     if not warehouse or ("://" in warehouse and not warehouse.startswith("file://")):
         return None

@@ -18,6 +18,7 @@ import psycopg2
 from psycopg2 import errorcodes, sql
 
 from changelog.contract.base.errors import SinkError
+from changelog.contract.rows.relation import TableName
 from changelog.postgres.connection import Connection
 from views.base.address import Address
 from views.project.spec import check_view_name
@@ -164,6 +165,11 @@ class PostgresSink:
         if self._options.types:
             location["types"] = orjson.dumps(sorted(self._options.types)).decode()
         return Address("postgres", location)
+
+    @property
+    def target(self) -> TableName:
+        """Return the table that readers open."""
+        return self._target
 
     @property
     def database(self) -> PostgresClient:

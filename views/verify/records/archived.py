@@ -78,15 +78,29 @@ class LogArchive:
     @cached_property
     def _manifests(self) -> list[dict[str, Any]]:
         """The manifests, checked, the oldest first."""
+        return self._chained("manifests")
+
+    @cached_property
+    def _instead(self) -> dict[str, list[Any]]:
+        """The files that were rewritten without erased keys, by the name of the old one."""
+        return {
+            name: file
+            for erasure in self._chained("erasures")
+            for name, file in erasure["files"].items()
+        }
+
+    def _chained(self, folder: str) -> list[dict[str, Any]]:
+        """Return the documents of a folder, each of which names the one before it."""
         import obstore  # noqa: PLC0415 - of another extra
         from obstore.exceptions import BaseError  # noqa: PLC0415 - likewise
 
         try:
-            batches = obstore.list(self._store, prefix="manifests/")
+            batches = obstore.list(self._store, prefix=f"{folder}/")
             names = sorted(entry["path"] for batch in batches for entry in batch)
         except (BaseError, OSError) as error:
-            raise self._away("manifests", error) from error
-        manifests, before = [], ""
+            raise self._away(folder, error) from error
+        manifests: list[dict[str, Any]] = []
+        before = ""
         for number, name in enumerate(names, start=1):
             data = self._bytes(name)
             line, _, digest = data.partition(b"\n")
@@ -181,13 +195,19 @@ class LogArchive:
             if place <= reached and is_there:
                 if not parts[0]["base"] or (len(parts) == 1 and place != reached):
                     break
-                files = [tuple(file) for part in parts for file in part["files"]]
+                files = [tuple(self._newest(file)) for part in parts for file in part["files"]]
                 starts = (*parts[0]["starts"], *[0] * len(ends))[: len(ends)]
                 return starts, files
         raise LogError(
             f'the archive {self._shown("")} does not give topic "{topic}" at LSN {frontier.lsn}',
             hint="`changelog archive --check` reads all of it",
         )
+
+    def _newest(self, file: list[Any]) -> list[Any]:
+        """Return the file that stands in the place of one."""
+        while file[0] in self._instead:
+            file = self._instead[file[0]]
+        return file
 
     def _bytes(self, name: str) -> bytes:
         import obstore  # noqa: PLC0415 - of another extra

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -15,7 +16,9 @@ from changelog.contract.base.errors import ChangelogError
 from replay.spark.warehouse import SETTINGS
 from views.generations.history import (
     DROPPED,
+    FAILED,
     PUBLISHED,
+    REFUTED,
     RETIRED,
     SEALED,
     GenerationHistory,
@@ -200,3 +203,42 @@ def test_a_dropped_view_has_no_generation_of_before() -> None:
     steps = [(1, PUBLISHED), (2, SEALED), (2, DROPPED)]
     assert states_of(steps) == {1: DROPPED, 2: DROPPED}
     assert states_of([*steps, (3, PUBLISHED)]) == {1: DROPPED, 2: DROPPED, 3: PUBLISHED}
+
+
+def mentions(place: Path, mark: str) -> list[str]:
+    """Return the files below a folder that have a mark."""
+    files = [path for path in place.rglob("*") if path.is_file()]
+    values = {path: path.read_bytes() for path in files}
+    for path in files:
+        if path.suffix == ".parquet":
+            values[path] += repr(pq.read_table(path).to_pylist()).encode()
+    return [path.name for path, value in values.items() if mark.encode() in value]
+
+
+def test_rows_that_proofs_have_noted_leave_the_history_and_all_else_stays(tmp_path: Path) -> None:
+    mark = "a-mark-of-one-row"
+    differences = [{"key": {"id": "1"}, "served": mark}]
+    refuted = {"delta": {"verified": False, "mismatches": 1, "differences": differences}}
+    proved = {"delta": {"verified": True, "notes": ["as it was"], "differences": []}}
+    history = GenerationHistory(str(tmp_path))
+    rows = [
+        HistoryRow(view="prices", generation=1, state=PUBLISHED, certificate=proved, note="n"),
+        HistoryRow(view="prices", generation=2, state=REFUTED, certificate=refuted, note=mark),
+        HistoryRow(view="prices", generation=3, state=FAILED, note=f"no place for {mark}"),
+        HistoryRow(view="others", generation=1, state=FAILED, note="stays"),
+    ]
+    for row in rows:
+        history.append([row])
+    identity = history.identity()
+    assert mentions(tmp_path, mark)
+    assert history.forget_differences(["prices"]) == 2
+    assert mentions(tmp_path, mark) == []
+    assert history.identity() == identity, "locks are named by it"
+    after = history.rows()
+    assert [(row.view, row.generation, row.state, row.at) for row in after] == [
+        (row.view, row.generation, row.state, row.at) for row in rows
+    ]
+    assert (after[0], after[3]) == (rows[0], rows[3])
+    assert history.forget_differences(["prices"]) == 0
+    history.append([rows[0]])
+    assert len(history.rows()) == 5
