@@ -38,9 +38,9 @@ def kill_at(moment: str, count: int) -> None:
             _kill()
         return made
 
-    def commit_and_die(self: Archive, segment: Segment | ArchivedErasure) -> None:
+    def commit_and_die(self: Archive, entry: Segment | ArchivedErasure) -> None:
         if moment == "committed":
-            commit(self, segment)
+            commit(self, entry)
         _kill()
 
     if moment == "file":

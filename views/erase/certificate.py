@@ -43,8 +43,8 @@ OUT_OF_REACH: Mapping[str, str] = {
     "copies": "targets of changelog load, publish, connectors and other programs that read topics "
     "or views",
     "sinks": "WAL, standbys and backups of the PostgreSQL that serves views, and its statistics "
-    "where the role may not have them written anew; files and replicas of the cache; indexes and "
-    "SQL views of your own",
+    "where a view says postgres_statistics_rewritten false; files and replicas of the "
+    "cache; indexes and SQL views of your own",
     "readers": "what readers have copied, and pages that show it",
     "other rows": "rows of other tables that mention the key, and values that were computed of the "
     "rows and stored by others; in views of this project they are computed anew",

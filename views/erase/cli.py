@@ -14,7 +14,7 @@ from changelog.config import BROKERS, REGISTRY, SOURCE, load_project
 from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.command_line import Chosen, takes
-from changelog.runtime.edge import bar_console, print_json, stop_on_signals, tell
+from changelog.runtime.edge import bar_console, print_json, stop_on_signals
 from changelog.runtime.examples import with_examples
 from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.options import DebugOption, JsonOption, ProjectOption
@@ -126,8 +126,8 @@ def _tell_plan(erasure: Erasure, *, as_json: bool) -> None:
         print_json({"plan": [{"place": place, "text": text} for place, text in lines]})
         return
     for place, text in lines:
-        tell(f"{place}: {text}")
-    tell("nothing was done; --yes does it")
+        print(f"{place}: {text}")
+    print("nothing was done; --yes does it")
 
 
 def _tell_erased(erased: Erased, *, as_json: bool) -> None:
@@ -147,7 +147,7 @@ def _tell_erased(erased: Erased, *, as_json: bool) -> None:
         )
         return
     for place in facts.places:
-        tell(f"{place.kind} {place.name}: {place.result}")
-    tell(f"out of reach: {', '.join(facts.out_of_reach)}")
-    tell(f"certificate: {erased.certificate}")
-    tell(f"secret of the keys in it, told this once: {erased.secret}")
+        print(f"{place.kind} {place.name}: {place.result}")
+    print(f"out of reach: {', '.join(facts.out_of_reach)}")
+    print(f"certificate: {erased.certificate}")
+    print(f"secret of the keys in it, told this once: {erased.secret}")

@@ -48,16 +48,17 @@ from views.erase.served import (
     remaining_of,
     remove_kept_states,
     retire_others,
+    rewrite_statistics,
 )
 from views.erase.source import canonical_keys, is_captured_now, opened_source, require_gone
-from views.erase.topic import Cleaning, TopicLook, alive, look, put_back
+from views.erase.topic import Cleaning, TopicLook, alive, look, never_cleaned, put_back
 from views.generations.history import GenerationHistory
 from views.generations.lock import advancing, erasing, locked
 from views.generations.place import LockPlace, place_for
 from views.project.spec import ViewSpec
 
 log = logging.getLogger("changelog.views")
-_CAUGHT_UP_S = 60.0
+_CAUGHT_UP_S = 90.0
 _LOOK_S = 0.5
 
 
@@ -190,7 +191,7 @@ class Erasure:
             self._clear_archive(is_last=not clean.remaining)
             if not clean.remaining:
                 self._free([spec for spec in specs if spec.history], note, place)
-            self._clear_kept(place)
+            self._clear_kept(note, place)
             if clean.remaining:
                 raise self._not_yet(cleaning, clean)
             return self._certified(lsn, clean, note, target or self._default_target(), signer)
@@ -256,6 +257,13 @@ class Erasure:
                 f"none: a delete is missing (partition {rows[0].partition}, offset "
                 f"{rows[0].offset})",
                 hint="`changelog verify` compares the two; `changelog resnapshot` mends the log",
+            )
+        if rows := never_cleaned(seen.remaining):
+            raise LogError(
+                f'topic "{self.keys.topic}" got more partitions: the delete of {len(rows)} records '
+                f"is in another one, so compaction never removes them (partition "
+                f"{rows[0].partition}, offset {rows[0].offset})",
+                hint="capture the table under another topic prefix, and remove this topic",
             )
 
     def _free(self, specs: Sequence[ViewSpec], note: Note, place: LockPlace) -> None:
@@ -326,7 +334,7 @@ class Erasure:
             )
         )
 
-    def _clear_kept(self, place: LockPlace) -> None:
+    def _clear_kept(self, note: Note, place: LockPlace) -> None:
         names = self._names()
         with (
             self._stages.stage("kept", "states that are kept in the warehouse"),
@@ -334,7 +342,7 @@ class Erasure:
             advancing(place),
         ):
             views = [view.name for view in self.views.views]
-            folders = remove_kept_states(self._project, self.keys.topic, views)
+            folders = remove_kept_states(self._project, self.keys.topic, views, note.views)
         self._places.append(
             Place(
                 kind="kept",
@@ -416,7 +424,11 @@ class Erasure:
                     name=view.name,
                     how="its sinks were asked for their generations, and the files of its Delta "
                     "table listed",
-                    looked_at={"sinks": list(view.spec.sinks), "since": least},
+                    looked_at={
+                        "sinks": list(view.spec.sinks),
+                        "since": least,
+                        "postgres_statistics_rewritten": rewrite_statistics(view.spec, project),
+                    },
                     result=f"all from before generation {least} are gone; it was built and proved "
                     "without the rows",
                 )

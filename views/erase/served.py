@@ -9,6 +9,7 @@ before anything begins.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,8 +43,11 @@ from views.sinks.postgres.sink import PostgresSink
 from views.verify.kept.folder import FOLDER as PROVED
 from views.verify.kept.folder import remove_kept
 
-COVERED = ("delta", "postgres", "cache")
+COVERED = ("delta", "postgres", "cache", "iceberg", "search")
 """Kinds of sinks in which nothing of a generation is left when it is removed."""
+_STATISTICS = "SELECT pg_relation_filenode('pg_catalog.pg_statistic')"
+_ASKED_TIMES = 10
+_KEPT_ROWS = re.compile(r"\n\D*(\d+) dead row versions cannot be removed yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +180,9 @@ def retire_others(spec: ViewSpec, project: Project, steps: Steps = UNSEEN) -> in
             if generation != number:
                 sink.discard(generation)
                 gone.add(generation)
-        if isinstance(sink, PostgresSink):
-            _forget_statistics(sink)
         steps.done()
     waiting = {*staged(states)}
+    rewrite_statistics(spec, project)
     history.append(
         HistoryRow(
             view=spec.name,
@@ -228,24 +231,45 @@ def remaining_of(spec: ViewSpec, project: Project, least: int) -> list[str]:
     return traces
 
 
-def _forget_statistics(sink: PostgresSink) -> None:
-    """Have PostgreSQL rewrite its statistics, which had values of removed tables.
+def rewrite_statistics(spec: ViewSpec, project: Project) -> bool | None:
+    """Have the PostgreSQL of a view rewrite its statistics, which had values of removed tables.
 
-    Rows that were removed from a table are in its file until it is written anew. Where the role may
-    not do that the server passes it over; `out_of_reach` of the certificate names it.
+    A removed row of a catalogue is in its file until that is written again. It is locked for that
+    long, so whoever plans a query waits.
+
+    Returns:
+        Whether no removed row is in them any more; it passes that over for a role that does not own
+        the database, and keeps rows that a slot or an old transaction may still see. None for a
+        view that is not in PostgreSQL.
+
+    Raises SinkError: it does not answer.
     """
+    sink = served_of(spec, project, None).sinks.get("postgres")
+    if not isinstance(sink, PostgresSink):
+        return None
     with sink.database.connection() as connection, connection.cursor() as cursor:
-        table = sql.Identifier(*sink.target)
-        cursor.execute(sql.SQL("ANALYZE {}").format(table))
-        cursor.execute("SET lock_timeout = '5s'")
-        with suppress(errors.LockNotAvailable, errors.InsufficientPrivilege):
-            cursor.execute("VACUUM (FULL) pg_catalog.pg_statistic")
+        cursor.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(*sink.target)))
+        cursor.execute(_STATISTICS)
+        before = cursor.fetchone()
+        cursor.execute("SET lock_timeout = '200ms'")
+        connection.notices.clear()
+        for _ in range(_ASKED_TIMES):
+            with suppress(errors.LockNotAvailable):
+                cursor.execute("VACUUM (FULL, VERBOSE) pg_catalog.pg_statistic")
+                break
+        kept_rows = _KEPT_ROWS.search("".join(connection.notices))
+        cursor.execute(_STATISTICS)
+        return cursor.fetchone() != before and kept_rows is not None and kept_rows[1] == "0"
 
 
-def remove_kept_states(project: Project, topic: str, views: Sequence[str]) -> list[str]:
+def remove_kept_states(
+    project: Project, topic: str, views: Sequence[str], first: Mapping[str, int]
+) -> list[str]:
     """Remove the states of a topic that are kept in the warehouse; returns the places looked at.
 
     For a caller that holds the locks of all views.
+
+    `first`: of each view that has been rebuilt the first generation without the rows.
 
     Raises ChangelogError: another process uses one of them.
     """
@@ -263,7 +287,7 @@ def remove_kept_states(project: Project, topic: str, views: Sequence[str]) -> li
             f"kept states of the rows are in use: {', '.join(in_use)}",
             hint="end what reads them (followers, rebuilds), then run it again",
         )
-    GenerationHistory(warehouse).forget_differences(views)
+    GenerationHistory(warehouse).forget_rows(first)
     return [*places, f"{root}/{PROOFS_AT_WORK}", f"{root}/_followed", f"{root}/_history"]
 
 

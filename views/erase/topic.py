@@ -148,6 +148,12 @@ def alive(records: Sequence[KeyRecord]) -> list[KeyRecord]:
     return [record for record in last.values() if not record.is_tombstone]
 
 
+def never_cleaned(records: Sequence[KeyRecord]) -> list[KeyRecord]:
+    """Return the rows that no later record of their partition makes compaction remove."""
+    last = {(record.partition, record.body): record for record in records}
+    return [record for record in last.values() if not record.is_tombstone]
+
+
 def is_there(kafka: KafkaConnection, topic: str, record: KeyRecord) -> bool:
     """Tell whether the topic still has a record."""
     place = OffsetRange(topic, record.partition, record.offset, record.offset + 1)

@@ -59,6 +59,8 @@ UNCHANGED = "refresh: unchanged"
 
 Nothing is compared for it; such a row bears the certificate of the one before it.
 """
+_QUOTING = ("differences", "notes", "ranges", "left_out")
+"""Parts of a certificate in the history that may have values of rows."""
 _ERASED_NOTE = "what stood here may have named a row, and was erased"
 UNCHANGED_EVERY = timedelta(minutes=10)
 """A generation of which no row changes is in the history once in so long."""
@@ -326,10 +328,12 @@ class GenerationHistory:
         rows: list[dict[str, Any]] = arrow.to_pylist()
         return rows
 
-    def forget_differences(self, views: Collection[str]) -> int:
-        """Rewrite the history without the differing rows that proofs of some views have noted.
+    def forget_rows(self, first: Mapping[str, int]) -> int:
+        """Rewrite the history without the values of rows that proofs and errors have noted.
 
         Older files of the table and of its log go, which readers that have just opened it may miss.
+
+        `first`: of some views a generation; the ones before it are rewritten.
 
         Returns:
             The number of rows of the history that had some.
@@ -337,11 +341,12 @@ class GenerationHistory:
         Raises ChangelogError: the table cannot be read or written.
         """
         rows = self.rows()
-        telling = [row for row in rows if row.view in views and _tells_of_rows(row)]
+        plain = [
+            _without_values(row) if row.generation < first.get(row.view, 0) else row for row in rows
+        ]
         table = self._delta_table()
-        if not telling or table is None:
+        if plain == rows or table is None:
             return 0
-        plain = [_without_rows(row) if row in telling else row for row in rows]
         written = pa.Table.from_pylist([row.to_columns() for row in plain], schema=_SCHEMA)
         try:
             write_deltalake(
@@ -354,7 +359,7 @@ class GenerationHistory:
             self._remove_older_log(table.version())
         except (DeltaError, OSError) as error:
             raise self._failed("written", error) from error
-        return len(telling)
+        return sum(before != after for before, after in zip(rows, plain, strict=True))
 
     def _remove_older_log(self, version: int) -> None:
         """Remove what is in the table's log before the checkpoint of a version."""
@@ -437,24 +442,21 @@ def as_served(rows: Sequence[HistoryRow]) -> HistoryRow | None:
     return None
 
 
-def _tells_of_rows(row: HistoryRow) -> bool:
-    return row != _without_rows(row)
+def _without_values(row: HistoryRow) -> HistoryRow:
+    """Return a row of the history without values of the view's rows.
 
-
-def _without_rows(row: HistoryRow) -> HistoryRow:
-    """Return a row of the history without values of the view's rows, which errors may quote."""
-    certificate = {
-        name: report
-        if report.get("verified")
-        else {
-            **report,
-            "differences": [],
-            "notes": [_ERASED_NOTE] if report.get("notes") else [],
-        }
-        for name, report in row.certificate.items()
-    }
+    Differences and errors quote them, and of what was proved the first and last key of each range.
+    """
+    certificate = {name: _plain_report(report) for name, report in row.certificate.items()}
     is_error = row.note and row.state in {REFUTED, FAILED}
     return replace(row, certificate=certificate, note=_ERASED_NOTE if is_error else row.note)
+
+
+def _plain_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {name: value for name, value in report.items() if name not in _QUOTING}
+    if isinstance(inner := plain.get("certificate"), dict):
+        plain["certificate"] = _plain_report(inner)
+    return plain
 
 
 def all_proved_at(rows: Iterable[HistoryRow], generation: int) -> datetime | None:

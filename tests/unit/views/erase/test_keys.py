@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from replay.decode.schemas import TopicSchemas
 from tests.support.builders import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, make_codec, make_relation
 from views.erase.keys import ErasedKeys, encoded, parse_keys
 from views.erase.notes import note_of, pending
-from views.erase.topic import KeyRecord, alive
+from views.erase.topic import KeyRecord, alive, never_cleaned
 
 RELATION = make_relation()
 SCHEMAS = TopicSchemas(
@@ -73,6 +74,12 @@ def test_the_last_record_of_a_key_by_position_decides() -> None:
     assert alive([late_value, record(1, b"a", lsn=20, is_tombstone=True)]) == [late_value]
     assert alive([record(0, b"a", lsn=10), record(1, b"a", lsn=20, is_tombstone=True)]) == []
     assert alive([record(0, b"b", lsn=10), record(1, b"b", lsn=10)]) != []
+
+
+def test_a_row_whose_delete_is_in_another_partition_is_never_cleaned() -> None:
+    value, delete = record(0, b"a", lsn=10), record(1, b"a", lsn=20, is_tombstone=True)
+    assert never_cleaned([value, delete]) == []
+    assert never_cleaned([value, replace(delete, partition=1)]) == [value]
 
 
 def test_a_note_is_met_again_by_the_same_keys_alone(tmp_path) -> None:

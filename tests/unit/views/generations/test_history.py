@@ -219,26 +219,30 @@ def test_rows_that_proofs_have_noted_leave_the_history_and_all_else_stays(tmp_pa
     mark = "a-mark-of-one-row"
     differences = [{"key": {"id": "1"}, "served": mark}]
     refuted = {"delta": {"verified": False, "mismatches": 1, "differences": differences}}
-    proved = {"delta": {"verified": True, "notes": ["as it was"], "differences": []}}
+    ranges = {"mode": "full", "ranges": [{"from": mark, "to": mark, "hash": "0"}]}
+    proved = {"delta": {"verified": True, "notes": ["n"], "certificate": ranges}}
+    later = {"delta": {"verified": True, "certificate": {"ranges": [{"from": "a", "to": "b"}]}}}
     history = GenerationHistory(str(tmp_path))
     rows = [
         HistoryRow(view="prices", generation=1, state=PUBLISHED, certificate=proved, note="n"),
         HistoryRow(view="prices", generation=2, state=REFUTED, certificate=refuted, note=mark),
         HistoryRow(view="prices", generation=3, state=FAILED, note=f"no place for {mark}"),
+        HistoryRow(view="prices", generation=4, state=PUBLISHED, certificate=later, note="n"),
         HistoryRow(view="others", generation=1, state=FAILED, note="stays"),
     ]
     for row in rows:
         history.append([row])
     identity = history.identity()
     assert mentions(tmp_path, mark)
-    assert history.forget_differences(["prices"]) == 2
+    assert history.forget_rows({"prices": 4}) == 3
     assert mentions(tmp_path, mark) == []
     assert history.identity() == identity, "locks are named by it"
     after = history.rows()
     assert [(row.view, row.generation, row.state, row.at) for row in after] == [
         (row.view, row.generation, row.state, row.at) for row in rows
     ]
-    assert (after[0], after[3]) == (rows[0], rows[3])
-    assert history.forget_differences(["prices"]) == 0
+    assert after[0].certificate == {"delta": {"verified": True, "certificate": {"mode": "full"}}}
+    assert after[3:] == rows[3:]
+    assert history.forget_rows({"prices": 4}) == 0
     history.append([rows[0]])
-    assert len(history.rows()) == 5
+    assert len(history.rows()) == 6
