@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import subprocess
 import sys
 import uuid
@@ -31,7 +32,7 @@ from replay.decode import versions as by_spark
 from replay.decode.schemas import schemas_of
 from replay.pipeline.versions import open_versions
 from tests.support.builders import make_relation
-from tests.support.captured_project import captured_database, rebuild_view
+from tests.support.captured_project import captured_database, rebuild_view, run_here
 from tests.support.cleaning import present, wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
 from tests.support.page import blocks_of
@@ -343,7 +344,7 @@ def test_a_cleaned_log_is_complete_from_where_both_readers_say(spark, stack):
         assert valid == expected
 
 
-def test_the_page_is_what_it_says(stack, tmp_path):
+def test_the_page_is_what_it_says(stack, spark, tmp_path, capsys, monkeypatch):
     tables = "CREATE TABLE articles (id int PRIMARY KEY, price numeric(8, 2), hidden boolean)"
     with captured_database(stack, tmp_path, tables) as (project, name):
         blocks = [block for block in blocks_of(PAGE) if block.kind in {"sql", "sh"}]
@@ -356,6 +357,10 @@ def test_the_page_is_what_it_says(stack, tmp_path):
         shell = reader_of(
             tmp_path, stack.endpoints(), project.dsn, name, CHANGELOG_SINKS_POSTGRES_URL=project.dsn
         )
-        shell.run(command)
+        for variable, value in shell.environment.items():
+            monkeypatch.setenv(variable, value)
+        monkeypatch.chdir(tmp_path)
+        ran = run_here(capsys, monkeypatch, shlex.split(command))
+        assert ran.code == 0, ran.err
         assert shell.sql(f"\\set lsn {at}\n{query};").split() == ["1|1.00"]
         assert shell.sql(f"\\set lsn {project.query(NOW)[0][0]}\n{query};").split() == ["1|3.00"]

@@ -15,6 +15,7 @@ from tests.support.captured_project import (
     rebuild_view,
     write_settings,
 )
+from tests.support.matrix import first
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
@@ -40,6 +41,8 @@ NAMES = (
     "a--b/*c*/",
     "x" * 63,
 )
+SOME = ("É", "İstanbul", "select", 'qu"ote', "do.t", "back`tick", "😀😀😀", "x" * 63)
+"""Names of tables in `make test`, where columns have all names; `make test-all` has all tables."""
 TWINS = ("Orders", "orders", "ORDERS")
 COLUMNS = ("TitleCase", *NAMES)
 
@@ -52,9 +55,9 @@ def spark_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def statements() -> str:
+def statements(names) -> str:
     made = []
-    for number, table in enumerate((*NAMES, *TWINS)):
+    for number, table in enumerate((*names, *TWINS)):
         made.append(
             f"CREATE TABLE {identifier(table)} (id integer PRIMARY KEY, {identifier(table)} text);"
             f"INSERT INTO {identifier(table)} SELECT g, '{number} ' || g"
@@ -67,10 +70,10 @@ def statements() -> str:
     return "".join(made)
 
 
-def every_table() -> str:
+def every_table(names) -> str:
     parts = [
         f"SELECT {number} AS n, id, {spark_name(table)} AS v FROM {spark_name(table)}"
-        for number, table in enumerate((*NAMES, *TWINS))
+        for number, table in enumerate((*names, *TWINS))
     ]
     return "-- key: n, id\n" + "\nUNION ALL ".join(parts)
 
@@ -82,7 +85,6 @@ def every_column() -> str:
 
 
 VIEWS = {
-    "every_table": every_table(),
     "every_column": every_column(),
     "twins": "-- key: id\nSELECT o.id, o.`Orders` AS a, p.orders AS b, q.orders AS c\n"
     "FROM Orders o JOIN orders p ON o.id = p.id JOIN ORDERS q ON q.id = p.id",
@@ -91,19 +93,21 @@ VIEWS = {
 
 
 @pytest.fixture
-def project(stack, tmp_path):
-    with captured_database(stack, tmp_path, statements()) as (made, _):
+def project(stack, tmp_path, names):
+    with captured_database(stack, tmp_path, statements(names)) as (made, _):
         yield made
 
 
-def test_any_name_is_captured_rebuilt_and_verified(spark, project, capsys, monkeypatch):
-    for name, text in VIEWS.items():
+@pytest.mark.parametrize("names", first(1, [[*SOME], [*NAMES]]), ids=["some", "all"])
+def test_any_name_is_captured_rebuilt_and_verified(spark, project, capsys, monkeypatch, names):
+    views = {"every_table": every_table(names), **VIEWS}
+    for name, text in views.items():
         project.view(f"{name}.sql", text)
     done = rebuild_view(capsys, monkeypatch, project, "--all", "--json")
     assert done.code == 0, done.err
     found = {each["view"]: (each["verified"], each["mismatches"]) for each in done.results}
-    assert found == dict.fromkeys(VIEWS, (True, 0))
-    wanted = [(n, i) for n in range(len(NAMES) + len(TWINS)) for i in (1, 2, 3)]
+    assert found == dict.fromkeys(views, (True, 0))
+    wanted = [(n, i) for n in range(len(names) + len(TWINS)) for i in (1, 2, 3)]
     assert [
         (row["n"], row["id"], row["v"])
         for row in sorted(project.delta("every_table"), key=lambda row: (row["n"], row["id"]))
@@ -111,15 +115,15 @@ def test_any_name_is_captured_rebuilt_and_verified(spark, project, capsys, monke
     assert [row[f"c{n}"] for row in project.delta("every_column") for n in range(len(COLUMNS))] == [
         str(n) for _ in (1, 2) for n in range(len(COLUMNS))
     ]
-    first = len(NAMES)
+    number = len(names)
     assert project.delta("twins")[0] == {
         "id": 1,
-        "a": f"{first} 1",
-        "b": f"{first + 1} 1",
-        "c": f"{first + 2} 1",
+        "a": f"{number} 1",
+        "b": f"{number + 1} 1",
+        "c": f"{number + 2} 1",
     }
     explained = rebuild_view(capsys, monkeypatch, project, "twins", "--explain", "1", "--json")
-    assert json.loads(explained.out)["row"]["b"] == f"{first + 1} 1"
+    assert json.loads(explained.out)["row"]["b"] == f"{number + 1} 1"
 
 
 def test_columns_that_differ_in_case_alone_are_compared_with_the_source_and_refused_by_name(
