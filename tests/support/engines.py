@@ -24,8 +24,8 @@ from tests.support.builders import read_avro
 from views.meaning.view import as_meant
 from views.project.sql import parse_sql_view, sql_frame
 from views.rebuild.local.engine import LocalQuery
-from views.verify.sql.evaluate import evaluate
-from views.verify.sql.translate import MACROS, UnverifiableError, translate
+from views.verify.sql.evaluate import Prepared, evaluate
+from views.verify.sql.translate import UnverifiableError, translate
 from views.verify.values.names import folded, reading_name
 from views.verify.values.types import arrow_type, duckdb_type, logged_type, parse_type, quoted
 
@@ -143,7 +143,8 @@ class Engines:
             for table, columns in source.columns.items()
         }
         self.frames = {}
-        self.duckdb = duckdb.connect()
+        self.duckdb, self.prepared = duckdb.connect(), Prepared()
+        self.prepared.functions(self.duckdb)
         for number, table in enumerate(self.types):
             given = source.carried(table)
             self.frames[table] = self._frame(given, table)
@@ -196,8 +197,6 @@ class Engines:
         """Tell whether the verifier takes the query."""
         try:
             made = translate(spec.sql, self.types)
-            for macro in MACROS:
-                self.duckdb.execute(macro)
             self.duckdb.execute(f"DESCRIBE {made.sql}")  # as a plan does
         except (UnverifiableError, duckdb.Error):
             return False
@@ -205,7 +204,7 @@ class Engines:
 
     def by_verifier(self, spec):
         columns = [(name, parse_type(kind)) for name, kind in self.frame(spec).dtypes]
-        evaluate(self.duckdb, "made", spec.sql, self.types, columns)
+        evaluate(self.duckdb, "made", spec.sql, self.types, columns, prepared=self.prepared)
         rows = self.duckdb.execute("SELECT * FROM made").fetchall()
         return in_order(tuple(map(plain, row)) for row in rows)
 
