@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from urllib.parse import urlsplit
 
 from psycopg2.extensions import parse_dsn
 
-from benchmarks.figures import say
+from benchmarks import peer_environment
 from changelog.stack.base.state import Endpoints
 
 VERSION = "7.3.0"
@@ -62,13 +61,7 @@ def schema(database: str) -> list[dict[str, Any]]:
 
 def installed(place: Path) -> Path:
     """Install it below a folder, unless it is there; returns the folder of its commands."""
-    commands = place / f"pgsync-{VERSION}" / "bin"
-    if not (commands / "pgsync").exists():
-        say(f"pgsync {VERSION} is installed")
-        subprocess.run([sys.executable, "-m", "venv", str(commands.parent)], check=True)
-        pip = [str(commands / "python"), "-m", "pip", "install", "-q", f"pgsync=={VERSION}"]
-        subprocess.run(pip, check=True)
-    return commands
+    return peer_environment.installed(place, "pgsync", VERSION)
 
 
 def variables(at: Endpoints) -> Mapping[str, str]:

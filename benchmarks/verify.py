@@ -30,6 +30,7 @@ import typer
 
 from benchmarks.figures import Figures, say, tell
 from benchmarks.machine import Memory, Noise
+from benchmarks.peer_environment import installed
 from changelog.stack.base.ports import pick
 from changelog.stack.servers.postgres import PostgresServer, bin_dir
 
@@ -132,17 +133,6 @@ class Bench:
             raise SystemExit(f"reladiff ended with {code}: {output.decode()[-2000:]}")
 
 
-def installed(place: Path) -> Path:
-    """Install reladiff below a folder, unless it is there; returns its command."""
-    command = place / f"reladiff-{RELADIFF}" / "bin" / "reladiff"
-    if not command.exists():
-        say(f"reladiff {RELADIFF} is installed")
-        subprocess.run([sys.executable, "-m", "venv", str(command.parents[1])], check=True)
-        pip = [str(command.parent / "python"), "-m", "pip", "install", "-q"]
-        subprocess.run([*pip, f"reladiff=={RELADIFF}", "psycopg2-binary"], check=True)
-    return command
-
-
 def main(
     runs: Annotated[int, typer.Option(help="Rounds; the medians are told.")] = 3,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1_000_000,
@@ -152,7 +142,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
     """Measure comparisons of copies beside COPY of the table."""
-    command = None if peer is None else installed(peer)
+    command = peer and installed(peer, "reladiff", RELADIFF, "psycopg2-binary") / "reladiff"
     with tempfile.TemporaryDirectory(prefix="bench-verify-") as place:
         folder = Path(place)
         folder.chmod(0o777)  # the server runs as another user

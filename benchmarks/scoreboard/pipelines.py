@@ -99,6 +99,13 @@ class Pipeline(ABC):
                 )
             )
 
+    def run_once(self, name: str, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """Run a command of it to its end; it writes to a log of that name."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            subprocess.run(
+                words, stdout=log, stderr=log, cwd=self.folder, env=env, check=True, timeout=_LONG_S
+            )
+
     def text_of_logs(self) -> str:
         """Return the end of all its logs."""
         logs = sorted(self.folder.glob("*.log"))
@@ -295,11 +302,7 @@ class Pgsync(Pipeline):
         self._config.write_text(json.dumps(schema), encoding="utf-8")
         self._env = {**pgsync.variables(self.at), "PG_DATABASE": database}
         words = [str(self._commands / "bootstrap"), "--config", str(self._config)]
-        with (self.folder / "bootstrap.log").open("wb") as log:
-            subprocess.run(
-                words, env=self._env, cwd=self.folder, stdout=log, stderr=log, check=True,
-                timeout=_LONG_S,
-            )  # fmt: skip
+        self.run_once("bootstrap", words, self._env)
 
     def _columns(self, table: str) -> list[str]:
         with closing(psycopg2.connect(self.source)) as session, session.cursor() as cursor:
@@ -356,11 +359,7 @@ class Pgstream(Pipeline):
         # It calls pg_dump and pg_restore.
         self._env = {**os.environ, "PATH": f"{bin_dir()}:{os.environ['PATH']}"}
         words = [self._command, "init", "--postgres-url", source, "--replication-slot", "pgstream"]
-        with (self.folder / "init.log").open("wb") as log:
-            subprocess.run(
-                words, cwd=self.folder, env=self._env, stdout=log, stderr=log, check=True,
-                timeout=_LONG_S,
-            )  # fmt: skip
+        self.run_once("init", words, self._env)
 
     def start(self) -> None:
         """Start it, again whenever it ends."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from benchmarks.figures import say
+from benchmarks.peer_environment import installed
 
 PGSTREAM = "0.9.5"
 _MODULE = f"github.com/xataio/pgstream@v{PGSTREAM}"
@@ -50,10 +50,6 @@ def plugins(place: Path, postgres: int) -> Path:
 
 def dlt(place: Path) -> Path:
     """Install it below a folder, unless it is there; returns its Python."""
-    python = place.absolute() / f"dlt-{DLT}" / "bin" / "python"
-    if not python.with_name("dlt").exists():
-        say(f"dlt {DLT} is installed")
-        subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
-        pip = [str(python), "-m", "pip", "install", "-q"]
-        subprocess.run([*pip, f"dlt[postgres,sql-database]=={DLT}", "psycopg2-binary"], check=True)
-    return python
+    return (
+        installed(place, "dlt", DLT, "psycopg2-binary", extras="[postgres,sql-database]") / "python"
+    )

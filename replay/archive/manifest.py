@@ -99,12 +99,9 @@ class Segment:
 
     def to_bytes(self) -> bytes:
         """Return the content of the manifest."""
-        line = json.dumps(
+        return _manifest(
+            self,
             {
-                "format": FORMAT,
-                "number": self.number,
-                "before": self.before,
-                "at": self.at.isoformat(),
                 "frontier": json.loads(self.frontier.to_json()),
                 "offset": self.record.offset,
                 "appended_ms": self.record.appended_ms,
@@ -114,10 +111,7 @@ class Segment:
                 "topics": {name: _topic_json(topic) for name, topic in self.topics.items()},
                 "left_out": dict(self.left_out),
             },
-            separators=(",", ":"),
-            sort_keys=True,
-        ).encode()
-        return _with_digest(line)
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
@@ -153,19 +147,8 @@ class ArchivedErasure:
 
     def to_bytes(self) -> bytes:
         """Return the content of the erasure's file, in the form of a manifest."""
-        line = json.dumps(
-            {
-                "format": FORMAT,
-                "number": self.number,
-                "before": self.before,
-                "at": self.at.isoformat(),
-                "topic": self.topic,
-                "files": {name: _file_json(file) for name, file in self.files.items()},
-            },
-            separators=(",", ":"),
-            sort_keys=True,
-        ).encode()
-        return _with_digest(line)
+        files = {name: _file_json(file) for name, file in self.files.items()}
+        return _manifest(self, {"topic": self.topic, "files": files})
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
@@ -203,7 +186,15 @@ def with_erasures(
     ]
 
 
-def _with_digest(line: bytes) -> bytes:
+def _manifest(part: Segment | ArchivedErasure, content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a manifest: one line of JSON, and its digest."""
+    head = {
+        "format": FORMAT,
+        "number": part.number,
+        "before": part.before,
+        "at": part.at.isoformat(),
+    }
+    line = json.dumps({**head, **content}, separators=(",", ":"), sort_keys=True).encode()
     return b"%s\n%s\n" % (line, hashlib.sha256(line).hexdigest().encode())
 
 

@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from changelog.attestation.envelope import Signer
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, LogError
 from changelog.contract.base.lsn import Lsn
@@ -387,7 +388,7 @@ class Erasure:
         )
 
     def _certified(
-        self, lsn: Lsn, clean: TopicLook, note: Note, target: Path, signer: object
+        self, lsn: Lsn, clean: TopicLook, note: Note, target: Path, signer: Signer | None
     ) -> Erased:
         """Look at all places once more, and write the certificate."""
         project, keys = self._project, self.keys
@@ -443,6 +444,6 @@ class Erasure:
             places=[*places, *self._places],
             out_of_reach=OUT_OF_REACH,
         )
-        certificate.write(target, facts, signer)  # type: ignore[arg-type]
+        certificate.write(target, facts, signer)
         note.remove()
         return Erased(certificate=target, secret=secret.hex(), facts=facts)

@@ -21,7 +21,7 @@ from changelog.runtime.lineage.facts import (
     SourceColumn,
 )
 from changelog.runtime.lineage.places import topic_place
-from changelog.runtime.lineage.sending import ReportedRun, Sender, sending
+from changelog.runtime.lineage.sending import ReportedRun, Sender, ended_with_block, sending
 from views.base.config import RebuildSettings
 from views.explain.provenance import column_sources
 from views.generations.history import CHANGES, GenerationHistory
@@ -114,7 +114,7 @@ class _Run:
     def take(self, outcome: Outcome) -> None:
         """Tell of an outcome; of views that are followed it is that of a round."""
         if outcome.error is not None and not outcome.results:
-            self.fail(outcome.error)
+            self.end(outcome.error)
         for result in outcome.results:
             view = self._views[result.view]
             view.result = result
@@ -127,20 +127,18 @@ class _Run:
     def _begun(self) -> list[ReportedRun]:
         return [view.run for view in self._views.values() if view.run is not None]
 
-    def fail(self, error: ChangelogError) -> None:
-        """Tell that all have failed, for one reason."""
-        for run in self._begun() or [view.begin(self._sender) for view in self._views.values()]:
-            run.end(error)
-
     def abort(self) -> None:
         """Tell that all are broken off."""
         for run in self._begun():
             run.abort()
 
-    def end(self) -> None:
-        """Tell that all have ended."""
-        for run in self._begun():
-            run.end()
+    def end(self, error: ChangelogError | None = None) -> None:
+        """Tell that all have ended, or failed for one reason."""
+        runs = self._begun()
+        if error is not None and not runs:
+            runs = [view.begin(self._sender) for view in self._views.values()]
+        for run in runs:
+            run.end(error)
 
 
 @contextmanager
@@ -162,15 +160,8 @@ def told_to_lineage(
         by_name = {spec.name: spec for spec in specs}
         views = {name: _View(name, by_name.get(name), settings, action) for name in names}
         run = _Run(sender, views, action)
-        try:
+        with ended_with_block(run):
             yield run.take
-        except ChangelogError as error:
-            run.fail(error)
-            raise
-        except BaseException:
-            run.abort()
-            raise
-        run.end()
 
 
 def _job(name: str, spec: ViewSpec | None, action: Action) -> Job:

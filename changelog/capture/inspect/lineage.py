@@ -11,11 +11,10 @@ from psycopg2.extensions import parse_dsn
 
 from changelog.capture.state.report import CaptureReport
 from changelog.config import Project
-from changelog.contract.base.errors import ChangelogError
 from changelog.contract.rows.relation import Relation
 from changelog.runtime.lineage.facts import Dataset, Job, RunState, SourceColumn
 from changelog.runtime.lineage.places import table_place, topic_place
-from changelog.runtime.lineage.sending import sending
+from changelog.runtime.lineage.sending import ended_with_block, sending
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,8 @@ def told_to_lineage(settings: Project, report: CaptureReport) -> Iterator[None]:
         job = Job(name=f"capture.{settings.slot}", kind="CAPTURE", is_streaming=True)
         run = sender.begin(job, _Capture(settings, report).state)
         report.on_captured = run.know
-        try:
+        with ended_with_block(run):
             yield
-        except ChangelogError as error:
-            run.end(error)
-            raise
-        except BaseException:
-            run.abort()
-            raise
-        run.end()
 
 
 def _columns(relation: Relation) -> dict[str, str]:

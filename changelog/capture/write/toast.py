@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.forms.event import Event
 from changelog.contract.rows.change import Tombstone, Upsert
-from changelog.contract.rows.relation import UNCHANGED, Field, KeyRow, Relation, Row
+from changelog.contract.rows.relation import UNCHANGED, KeyRow, Relation, Row
+from changelog.source.snapshot.toast import Fetched
 
-Fetched = tuple[Sequence[Field] | None, Lsn]
 FetchRows = Callable[[Relation, Sequence[tuple[KeyRow, int]], Sequence[str]], Sequence[Fetched]]
 """Reads columns of rows by their keys as they are now, and the WAL positions up to which they may
 be newer than what transactions, given by their numbers, have left."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.edge import one_line
@@ -179,6 +179,30 @@ class Sender:
             why,
         )
         self._has_failed = True
+
+
+class Ends(Protocol):
+    """A run, or several, whose end is told."""
+
+    def end(self, error: ChangelogError | None = None) -> None:
+        """Tell that it has ended, or failed."""
+
+    def abort(self) -> None:
+        """Tell that it was broken off."""
+
+
+@contextmanager
+def ended_with_block(run: Ends) -> Iterator[None]:
+    """Tell the end of a run with the end of the block: completed, failed or broken off."""
+    try:
+        yield
+    except ChangelogError as error:
+        run.end(error)
+        raise
+    except BaseException:
+        run.abort()
+        raise
+    run.end()
 
 
 @contextmanager

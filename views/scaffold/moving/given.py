@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,12 +62,37 @@ def _parsed(path: Path, text: str) -> Any:  # noqa: ANN401 - JSON
 
     try:
         content = yaml.safe_load(text)
+        root = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         reason = getattr(error, "problem", None) or "it cannot be read"
         raise ConfigurationError(f"{place}: invalid YAML: {reason}") from error
+    if root is not None:
+        _require_once(path, root)
     return json.loads(json.dumps(content, default=str))  # keys are texts, dates too
+
+
+def _keys(node: Any, seen: set[int]) -> Iterator[list[Any]]:  # noqa: ANN401 - a node of YAML
+    """Yield the nodes of the keys of each mapping in a document, which may have aliases."""
+    if id(node) in seen or not isinstance(node.value, list):
+        return
+    seen.add(id(node))
+    is_mapping = node.id == "mapping"
+    if is_mapping:
+        yield [key for key, _ in node.value]
+    for part in node.value:
+        yield from _keys(part[1] if is_mapping else part, seen)
+
+
+def _require_once(path: Path, root: Any) -> None:  # noqa: ANN401 - a node of YAML
+    """Require that no key stands twice in a mapping: the parser would take the last one."""
+    for keys in _keys(root, set()):
+        names = [str(key.value) for key in keys]
+        for place, name in enumerate(names):
+            if name in names[:place] and name != "<<":
+                line = keys[place].start_mark.line + 1
+                raise ConfigurationError(f'{path}:{line}: invalid YAML: "{name}" stands twice')
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -87,6 +112,8 @@ def _properties(path: Path, text: str) -> dict[str, str]:
         name, equals, value = bare.partition("=")
         if not equals:
             raise ConfigurationError(f"{path}:{number}: not a property: no = in it")
+        if name.strip() in content:
+            raise ConfigurationError(f"{path}:{number}: {name.strip()} stands twice")
         content[name.strip()] = value.strip()
     return content
 

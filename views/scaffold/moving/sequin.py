@@ -33,8 +33,8 @@ _TOP = {
     "account": _NO_ACCOUNT,
     "users": _NO_ACCOUNT,
     "api_tokens": "`changelog serve --token-file` has one (docs/connect.md)",
-    "http_endpoints": "no requests are sent: a service reads the changes of a view from `changelog "
-    "serve` (docs/page.md), or a topic",
+    "http_endpoints": "`changelog push VIEW --to URL` sends the changes of a view with a topic "
+    "(docs/read-a-view.md)",
     "change_retentions": "a view with `-- history: scd2` has a row for each version "
     "(docs/history.md)",
 }
@@ -76,7 +76,8 @@ _NOT_HERE = {
 _TARGETS = {"elasticsearch": "search", "redis_string": "cache", "kafka": "topic"}
 _NO_TARGET = (
     "nothing is delivered there: read the log's topics (docs/records.md), or the changes of a view "
-    "from `changelog serve` (docs/page.md)"
+    "from `changelog serve` (docs/page.md); `changelog push` sends them to a webhook "
+    "(docs/read-a-view.md)"
 )
 
 

@@ -96,7 +96,7 @@ def test_an_address_is_shown_without_what_may_be_a_token(caplog):
 
 
 def answers(*statuses, headers=None):
-    """Return what gives these answers one after the other, and then 200."""
+    """Return a handler that gives these answers in turn, and 200 after the last."""
     rest = list(statuses)
     return lambda _: (rest.pop(0) if rest else 200, headers or {})
 
@@ -170,7 +170,7 @@ class FakeFeed:
 
 
 class Kept:
-    """What a push keeps: marks and dead letters."""
+    """Marks and dead letters, kept in memory."""
 
     def __init__(self):
         self.marks, self.dead = [], []

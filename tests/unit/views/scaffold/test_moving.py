@@ -511,6 +511,12 @@ def test_properties_and_yaml_are_read_as_json_is(tmp_path):
         ("a.json", '{"nodes": \n [}', r"a\.json:2: invalid JSON"),
         ("a.json", '{"a": 1, "a": 2}', '"a" stands twice'),
         ("a.yaml", "sinks:\n  - name: a\n bad", r"a\.yaml:3: invalid YAML"),
+        (
+            "a.yaml",
+            "sinks:\n- name: a\n  name: b\n",
+            r'a\.yaml:3: invalid YAML: "name" stands twice',
+        ),
+        ("a.properties", "x=1\nx=2\n", r"a\.properties:2: x stands twice"),
         ("a.json", '{"hello": "world"}', "no configuration that is known"),
         ("a.json", '{"connector.class": "io.x.MySqlConnector"}', "MySqlConnector is not known"),
         ("a.yaml", "just a text", "no configuration that is known"),
