@@ -256,13 +256,14 @@ def examples() -> str:
     ]
     for folder, title in _EXAMPLES.items():
         lines.append(f"## {title}\n")
-        for path in sorted((DOCS.parent / "examples" / folder).iterdir()):
+        for path in sorted((DOCS.parent / "examples" / folder).rglob("*")):
+            name = path.relative_to(DOCS.parent)
             if path.suffix == ".json":
-                lines.append(f"`examples/{folder}/{path.name}`: in the repository\n")
+                lines.append(f"`{name}`: in the repository\n")
             elif path.is_file():
                 text = path.read_text("utf-8").rstrip()
                 kind = _KINDS.get(path.suffix, folder if folder == "cron" else "text")
-                lines += [f"`examples/{folder}/{path.name}`\n", f"```{kind}\n{text}\n```\n"]
+                lines += [f"`{name}`\n", f"```{kind}\n{text}\n```\n"]
     return "\n".join(lines)
 
 
@@ -271,7 +272,8 @@ _EXAMPLES = {
     "cron": "cron",
     "systemd": "systemd",
     "airflow": "Airflow",
-    "kubernetes": "Kubernetes",
+    "dagster": "Dagster",
+    "dbt": "dbt",
     "container": "A container image",
     "monitoring": "Prometheus and Grafana",
 }

@@ -13,7 +13,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -92,9 +91,9 @@ def run(request: Request, overrides: Given) -> None:
     names = request.names
     try:
         if request.list_views:
-            _list(request.project, names or None, as_json=request.as_json)
+            _list(request, overrides)
         elif request.history:
-            _history(request.project, names or None, as_json=request.as_json)
+            _history(request, overrides)
         elif request.builds_nothing:
             _later(request, overrides)
         else:
@@ -487,10 +486,11 @@ def _explain(spec: ViewSpec, key: str, settings: RebuildSettings, *, as_json: bo
         tell(line)
 
 
-def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    specs, unusable = _declared(_catalog(project), names, one_by_one=True)
-    serving = _serving(project)
-    looked = _looked_at(project, specs)
+def _list(request: Request, overrides: Given) -> None:
+    catalog, as_json = _catalog(request, overrides), request.as_json
+    specs, unusable = _declared(catalog, request.names or None, one_by_one=True)
+    serving = _serving(request, overrides)
+    looked = _looked_at(request, overrides, specs)
     if not as_json:
         _show(catalog_table(specs, serving, looked))
     for spec in specs if as_json else ():
@@ -507,8 +507,8 @@ def _list(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
                 **(looked[spec.name].to_json() if spec.name in looked else {}),
             }
         )
-    if names is None:
-        _tell_without_file(project, serving or {})
+    if not request.names:
+        _tell_without_file(catalog, serving or {})
     _end_with(unusable, as_json=as_json)
 
 
@@ -523,9 +523,9 @@ def _serves(name: str, serving: Mapping[str, HistoryRow] | None) -> dict[str, ob
     }
 
 
-def _tell_without_file(project: Path, serving: Mapping[str, HistoryRow]) -> None:
+def _tell_without_file(catalog: Catalog, serving: Mapping[str, HistoryRow]) -> None:
     """Name the views that serve although their files are gone: a file may have another name now."""
-    for name in sorted(serving.keys() - {*_catalog(project).names}):
+    for name in sorted(serving.keys() - {*catalog.names}):
         row = serving[name]
         tell(
             f"{name} has no file any more, and generation {row.generation} still serves in "
@@ -533,19 +533,22 @@ def _tell_without_file(project: Path, serving: Mapping[str, HistoryRow]) -> None
         )
 
 
-def _catalog(project: Path) -> Catalog:
+def _catalog(request: Request, overrides: Given) -> Catalog:
     """Return the views of a project, also where its settings cannot be used."""
     try:
-        return catalog_of(load_project(project, needs=[]))
+        return catalog_of(load_project(request.project, overrides=overrides, needs=[]))
     except ConfigurationError:
-        return Catalog.of(project.resolve())
+        return Catalog.of(request.project.resolve())
 
 
-def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
+def _looked_at(
+    request: Request, overrides: Given, specs: Sequence[ViewSpec]
+) -> dict[str, Analysis]:
     """Analyse the views as a plan does, if the log answers about its tables."""
     try:
         settings = RebuildSettings(
-            project=load_project(project, needs=[BROKERS, REGISTRY]), verify=VerifyMode.NONE
+            project=load_project(request.project, overrides=overrides, needs=[BROKERS, REGISTRY]),
+            verify=VerifyMode.NONE,
         )
         analyses: dict[str, Analysis] = {}
         for group in groups_of(specs, settings):
@@ -556,10 +559,11 @@ def _looked_at(project: Path, specs: Sequence[ViewSpec]) -> dict[str, Analysis]:
     return analyses
 
 
-def _serving(project: Path) -> dict[str, HistoryRow] | None:
+def _serving(request: Request, overrides: Given) -> dict[str, HistoryRow] | None:
     """Return the row of what serves of each view, or None where the settings cannot be used."""
     try:
-        rows = GenerationHistory(warehouse_of(load_project(project, needs=[]))).rows()
+        project = load_project(request.project, overrides=overrides, needs=[])
+        rows = GenerationHistory(warehouse_of(project)).rows()
     except ConfigurationError as error:
         tell(f"what is published is not shown: {one_line(error)}")
         return None
@@ -570,13 +574,14 @@ def _serving(project: Path) -> dict[str, HistoryRow] | None:
     return {view: row for view, row in served.items() if row is not None}
 
 
-def _history(project: Path, names: Sequence[str] | None, *, as_json: bool) -> None:
-    rows = GenerationHistory(warehouse_of(load_project(project, needs=[]))).rows(names)
-    unknown = set(names or ()) - {row.view for row in rows}
+def _history(request: Request, overrides: Given) -> None:
+    project = load_project(request.project, overrides=overrides, needs=[])
+    rows = GenerationHistory(warehouse_of(project)).rows(request.names or None)
+    unknown = set(request.names) - {row.view for row in rows}
     if unknown:  # of a view that is gone the history may still tell
-        _catalog(project).load_all(sorted(unknown))
+        _catalog(request, overrides).load_all(sorted(unknown))
     newest = last_states(rows)
-    if as_json:
+    if request.as_json:
         for row in newest.values():
             print_json(row.to_json())
     else:

@@ -210,7 +210,13 @@ def main(
         "/var/tmp/scoreboard"  # noqa: S108 - large, and wanted again
     ),
     write_page: Annotated[bool, typer.Option("--page", help="Write docs/scoreboard.md.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A file for the result.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file for the result. Pipelines that are not run stay in it, if they had the "
+            "same workload."
+        ),
+    ] = None,
 ) -> None:
     """Run the pipelines one after the other, and print what each has of the source."""
     boards = []
@@ -225,14 +231,13 @@ def main(
                 judged(kind, stack, folder, cache, workload, per_s=per_s, patience_s=patience_s)
             )
             say(f"{kind.name}: logs in {folder}")
-    result = {
+    asked = {
         "seed": seed,
         "postgres": _POSTGRES,
         "patience_s": patience_s,
         "transactions": transactions,
-        "pipelines": boards,
-        **about(),
     }
+    result = {**asked, "pipelines": _with_those_of(out, asked, boards), **about()}
     print(page(result))
     if write_page:
         begin, end = "<!-- table -->", "<!-- end of table -->"
@@ -241,6 +246,16 @@ def main(
         after = rest.partition(end)[2]
         _PAGE.write_text(f"{before}{begin}\n{page(result)}\n{end}{after}", encoding="utf-8")
     tell(result, out)
+
+
+def _with_those_of(
+    out: Path | None, asked: Mapping[str, Any], boards: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return pipelines in the order of the page, with the earlier results of some other ones."""
+    before = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
+    had = before.get("pipelines", []) if asked.items() <= before.items() else []
+    by_name = {own["name"]: own for own in [*had, *boards]}
+    return [by_name[kind.name] for kind in PIPELINES.values() if kind.name in by_name]
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from replay.declared import declared as declared_module
 from replay.declared.declared import make_declared_cut, open_declared
 from replay.pipeline.replay import Replay
 from replay.survey import survey
+from tests.support.beginnings import remove_before
 from tests.support.captured_project import (
     CapturedProject,
     captured_database,
@@ -449,9 +450,7 @@ def test_a_log_that_has_lost_its_beginning_is_read_where_that_is_accepted(
     log = make(partitions=1)
     for number in range(1, 5):
         log.put({"id": number}, row(number, "a"))
-    gone = log.admin.delete_records([TopicPartition(log.topic, 0, 2)])
-    for each in gone.values():
-        each.result()
+    remove_before(log.admin, TopicPartition(log.topic, 0, 2))
     project = project_of(log, tmp_path, endpoints, prefix, form="flat-json")
     project.view("named.sql", "-- key: id\nSELECT id, name FROM things")
     refused = rebuild_view(capsys, monkeypatch, project, "named")
@@ -593,8 +592,7 @@ def test_the_joined_cut_sees_what_moves_in_the_log(make, captured, monkeypatch, 
 
     def cut_off(self, *words):
         real(self, *words)
-        place = TopicPartition(log.topic, 0, 1)
-        log.admin.delete_records([place])[place].result()
+        remove_before(log.admin, TopicPartition(log.topic, 0, 1))
 
     monkeypatch.setattr(RebuildRun, "_build", cut_off)
     if defect:

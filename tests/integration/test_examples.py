@@ -14,7 +14,8 @@ import pytest
 from changelog.stack.base.places import cache_dir
 from tests.support.captured_project import captured_database
 from tests.support.debian import from_debian
-from tests.support.example_files import CRONTAB, DAG, crontab, installed
+from tests.support.example_files import ASSETS, CRONTAB, DAG, crontab, installed
+from tests.support.other_python import environment_of
 from tests.support.small_machine import Daemon, small_machine
 from tests.support.systemd import booted, told_by
 from tests.support.wait import wait_until
@@ -147,13 +148,7 @@ def test_systemd_itself_runs_the_units(project, tmp_path) -> None:
 @pytest.mark.matrix
 def test_airflow_parses_and_runs_the_dag_of_the_examples(project, tmp_path) -> None:
     """Airflow lives in an environment of its own: it wants other versions than we have."""
-    venv, home = tmp_path / "venv", tmp_path / "airflow"
-    uv = str(BIN / "uv")
-    subprocess.run([uv, "venv", "--python", sys.executable, str(venv)], check=True, timeout=120)
-    subprocess.run(
-        [uv, "pip", "install", "--python", str(venv / "bin" / "python"), "apache-airflow>=3.0,<4"],
-        check=True, timeout=900,
-    )  # fmt: skip
+    commands, home = environment_of(tmp_path / "venv", "apache-airflow>=3.0,<4"), tmp_path / "home"
     (home / "dags").mkdir(parents=True)
     shutil.copy(DAG, home / "dags")
     environment = {
@@ -162,12 +157,12 @@ def test_airflow_parses_and_runs_the_dag_of_the_examples(project, tmp_path) -> N
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "CHANGELOG_PROJECT": str(project.root),
         "CHANGELOG_VIEWS": "copied",
-        "PATH": f"{venv / 'bin'}:{BIN}:/usr/bin:/bin",
+        "PATH": f"{commands}:{BIN}:/usr/bin:/bin",
     }
 
     def airflow(*words: str) -> str:
         ran = subprocess.run(
-            [str(venv / "bin" / "airflow"), *words],
+            [str(commands / "airflow"), *words],
             env=environment, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -179,3 +174,30 @@ def test_airflow_parses_and_runs_the_dag_of_the_examples(project, tmp_path) -> N
     assert "No data found" in airflow("dags", "list-import-errors")
     airflow("dags", "test", "changelog_rebuild", "2026-01-02")
     assert len(project.delta("copied")) == 2
+
+
+@pytest.mark.matrix
+def test_dagster_materialises_the_assets_of_the_examples(project, tmp_path) -> None:
+    commands, home = environment_of(tmp_path / "venv", "dagster>=1.12,<2"), tmp_path / "home"
+    home.mkdir()
+    environment = {
+        **os.environ,
+        "DAGSTER_HOME": str(home),
+        "CHANGELOG_PROJECT": str(project.root),
+        "CHANGELOG_VIEWS": "copied",
+        "PATH": f"{commands}:{BIN}:/usr/bin:/bin",
+    }
+
+    def materialise(**more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(commands / "dagster"), "asset", "materialize", "--select", "copied", "-f", ASSETS],
+            env=environment | more, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    ran = materialise()
+    assert ran.returncode == 0, ran.stderr
+    assert len(project.delta("copied")) == 2
+    ran = materialise(CHANGELOG_OPTIONS="--as-of 0/1")
+    assert ran.returncode != 0, "Twin: a run that failed makes no asset"
+    assert "the log can no longer give it" in ran.stderr
+    assert "STEP_UP_FOR_RETRY" not in ran.stderr, "another try does not mend it"

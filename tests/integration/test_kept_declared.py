@@ -23,6 +23,7 @@ from changelog.contract.rows.schema import SchemaPin
 from changelog.kafka.clients import KeptKafka
 from replay.broker.topics import inspect
 from replay.declared.declared import make_declared_cut
+from tests.support.beginnings import remove_before
 from tests.support.cleaning import wait_cleaned
 from tests.support.declared_log import COMPACT, KEEP, Log
 from tests.support.log_writer import CLEAN_AT_ONCE
@@ -314,9 +315,7 @@ def test_a_start_that_moved_is_refused_also_where_it_may_be_anywhere(held, monke
         writer.put(number, "a")
 
     def delete(before):
-        places = [TopicPartition(writer.log.topic, 0, before)]
-        for each in writer.log.admin.delete_records(places).values():
-            each.result()
+        remove_before(writer.log.admin, TopicPartition(writer.log.topic, 0, before))
 
     delete(1)
     log.begin()

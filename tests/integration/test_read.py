@@ -23,6 +23,7 @@ from changelog.lines.forms.template import parse_template
 from changelog.lines.place import At, BeforeEnd, End, FirstRecord, Since, Stored
 from changelog.lines.reading import LinesRead, ReadRequest
 from changelog.runtime.terminal import ClosedError, FileOutput
+from tests.support.beginnings import remove_before
 from tests.support.builders import make_relation
 from tests.support.log_writer import LogWriter
 from tests.support.services import own_broker
@@ -49,8 +50,7 @@ class Topic:
         assert self.producer.flush(30) == 0
 
     def remove_before(self, offset, partition=0):
-        place = TopicPartition(self.name, partition, offset)
-        self.admin.delete_records([place])[place].result()
+        remove_before(self.admin, TopicPartition(self.name, partition, offset))
 
     def stored(self, group):
         config = {**self.kafka.client_config(), "group.id": group, "log_level": 0}

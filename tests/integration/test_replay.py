@@ -33,6 +33,7 @@ from replay.pipeline.replay import Replay
 from replay.result.state import TableMetrics
 from replay.scan.java_source import JavaSource
 from replay.verdict.verdict import VerdictKind
+from tests.support.beginnings import remove_before
 from tests.support.builders import INTEGER, TEXT, decimal_type, make_relation
 from tests.support.cleaning import present
 from tests.support.log_writer import CLEAN_AT_ONCE, KEEP, LogWriter
@@ -386,10 +387,7 @@ def test_deleted_records_are_refused(bench):
     record = log.freeze()
     replay = bench.open(record)
     log.alter(cleanup_policy="compact,delete")  # else the broker refuses to delete records
-    admin = AdminClient(bench.kafka.client_config())
-    deleted = admin.delete_records([TopicPartition(log.topic, 0, 3)])
-    for future in deleted.values():
-        future.result()
+    remove_before(AdminClient(bench.kafka.client_config()), TopicPartition(log.topic, 0, 3))
     log.alter(cleanup_policy="compact")
     with pytest.raises(VerdictError, match="starts at offset 3"):
         bench.open(record)

@@ -27,6 +27,7 @@ from changelog.sink.frontier import FrontierLog
 from changelog.sink.producer import LogProducer
 from changelog.sink.resume import read_after_frontier
 from changelog.sink.topics import FRONTIER_SETTINGS
+from tests.support.beginnings import remove_before
 from tests.support.topics import ensure_topics
 from tests.support.wait import wait_until
 
@@ -279,8 +280,7 @@ class TestResume:
         for lsn in range(10):
             put(producer, topic, b"%d" % lsn, lsn, partition=0)
         producer.flush(FIXED)
-        place = TopicPartition(topic, 0, 6)
-        admin.delete_records([place])[place].result(FIXED)
+        remove_before(admin, TopicPartition(topic, 0, 6))
         assert len(list(scan(kafka, [OffsetRange(topic, 0, 0, 10)]))) == 4
         with pytest.raises(LogError, match="no longer on the log"):
             list(scan(kafka, [OffsetRange(topic, 0, 2, 10)]))

@@ -28,6 +28,7 @@ from replay.base.failures import translated
 from replay.decode import bag
 from replay.decode.schemas import TopicSchemas
 from replay.result.metrics import StateObservations
+from tests.support.beginnings import remove_before
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.matrix import first
 from views.base.config import RebuildSettings
@@ -139,8 +140,8 @@ def test_it_is_exact_for_as_long_as_its_history_is_kept(
 ):
     with project_of(stack, tmp_path / "project", "partitions = 1") as (project, prefix):
         project.view("counted.sql", VIEW)
-        admin, place = AdminClient(kafka.client_config()), TopicPartition(f"{prefix}.events", 0, 2)
-        admin.delete_records([place])[place].result()
+        admin = AdminClient(kafka.client_config())
+        remove_before(admin, TopicPartition(f"{prefix}.events", 0, 2))
         ran = rebuild_view(capsys, monkeypatch, project, "counted")
         assert ran.code == 4, ran.err
         assert "changelog resnapshot" in ran.err

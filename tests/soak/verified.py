@@ -41,9 +41,9 @@ _BY_CODE = {1: "unreachable", 4: "undecided"}
 """Outcomes of rounds that have no verdict, by their exit code."""
 _ORDERS = """
 SELECT o.id, o.status, o.total, o.day, c.name AS customer, n.name AS nation,
-  (SELECT coalesce(json_agg(json_build_object('no', l.no, 'name', p.name, 'quantity', l.quantity)
-     ORDER BY l.no), '[]') FROM lines l LEFT JOIN parts p ON p.id = l.part_id
-   WHERE l.order_id = o.id) AS lines
+  (SELECT coalesce(json_agg(json_build_object('no', l.no, 'name', p.name,
+     'quantity', l.quantity::text) ORDER BY l.no), '[]')
+   FROM lines l LEFT JOIN parts p ON p.id = l.part_id WHERE l.order_id = o.id) AS lines
 FROM orders o JOIN customers c ON c.id = o.customer_id JOIN nations n ON n.id = c.nation_id
 """
 _PLACE = """

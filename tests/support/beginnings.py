@@ -1,6 +1,8 @@
 """Cut off the beginning of topics on a real broker, as people and settings do."""
 
-from confluent_kafka import TopicPartition
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -40,12 +42,29 @@ def delete_before(kafka, topic, offsets):
     """Have the records of each partition before an offset deleted; returns the new starts."""
     # The broker deletes none on request where the policy is to compact and nothing else.
     alter(kafka, topic, cleanup_policy="delete", retention_ms=-1)
-    places = [TopicPartition(topic, n, offset) for n, offset in enumerate(offsets)]
-    admin = AdminClient(kafka.client_config())
-    for future in admin.delete_records(places).values():
-        future.result(30)
+    remove_before(
+        AdminClient(kafka.client_config()),
+        *(TopicPartition(topic, n, offset) for n, offset in enumerate(offsets)),
+    )
     alter(kafka, topic, cleanup_policy="compact", retention_ms=None)
     return inspect(kafka, [topic])[topic].log_starts
+
+
+def remove_before(admin, *places):
+    """Have the records before some places deleted, as soon as a policy just set allows it."""
+    wait_until(partial(_is_removed, admin, places), 30, "the broker deletes the records")
+
+
+def _is_removed(admin, places):
+    try:
+        for future in admin.delete_records([*places]).values():
+            future.result(30)
+    except KafkaException as error:
+        # An altered policy is answered for before the partition's leader goes by it.
+        if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+            raise
+        return False
+    return True
 
 
 def expire(kafka, topic, policy="compact"):

@@ -442,6 +442,16 @@ def look_at_sequences_once():
     sequences.SequenceLog.__init__ = begin
 
 
+def begin_after_the_frontier():
+    """Resume one byte past the last frontier, as if no commit could begin at the end of one."""
+    whole = stream.ReplicationStream.open
+
+    def begin(*words, start_lsn, **more):
+        return whole(*words, start_lsn=Lsn(start_lsn + 1), **more)
+
+    stream.ReplicationStream.open = staticmethod(begin)
+
+
 def forget_to_wait():
     """Let a rate be no limit."""
     rate.Throttle.owed_s = lambda _: 0.0
@@ -513,6 +523,7 @@ DEFECTS = {
         forget_to_look,
         believe_start_lsn,
         forget_foreign,
+        begin_after_the_frontier,
         look_at_the_log_first,
         look_once,
         forget_the_other_slots,

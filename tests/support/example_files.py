@@ -11,9 +11,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CRONTAB = EXAMPLES / "cron" / "changelog"
 UNITS = tuple(sorted((EXAMPLES / "systemd").glob("*.service")))
 TIMERS = tuple(sorted((EXAMPLES / "systemd").glob("*.timer")))
-MANIFESTS = EXAMPLES / "kubernetes" / "rebuild.yaml"
+CHART = EXAMPLES / "helm" / "changelog-store"
 CONTAINER = EXAMPLES / "container" / "Containerfile"
 ALERTS = EXAMPLES / "monitoring" / "alerts.yaml"
+ASSETS = EXAMPLES / "dagster" / "assets.py"
 DAG = EXAMPLES / "airflow" / "changelog_rebuild.py"
 
 

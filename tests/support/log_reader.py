@@ -12,6 +12,7 @@ from fastavro import parse_schema, schemaless_reader
 from changelog.contract.base.headers import decode_headers
 from changelog.contract.base.position import Position
 from changelog.runtime.tls_trust import authorities
+from tests.support.beginnings import remove_before
 
 
 @dataclass
@@ -91,10 +92,8 @@ class LogReader:
 
     def delete_before(self, topic, partition, offset):
         """Remove the records before an offset, as retention does."""
-        place = TopicPartition(topic, partition, offset)
         admin = AdminClient(self._kafka.client_config())
-        for future in admin.delete_records([place]).values():
-            future.result()
+        remove_before(admin, TopicPartition(topic, partition, offset))
 
     @staticmethod
     def _before(message, open_until):

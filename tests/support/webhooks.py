@@ -75,7 +75,11 @@ def webhooks() -> Iterator[Hooks]:
 
     class Handler(Quiet, BaseHTTPRequestHandler):
         def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            length = int(self.headers["Content-Length"])
+            body = self.rfile.read(length)
+            if len(body) < length:  # its sender was killed amid of it
+                self.close_connection = True
+                return
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Request(headers, body)
             status, more = hooks.decide(request)

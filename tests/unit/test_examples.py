@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import kubernetes_validate
@@ -16,15 +17,17 @@ import yaml
 
 from changelog.runtime.cron import CronSchedule
 from tests.support.example_files import (
+    CHART,
     CONTAINER,
     DAG,
-    MANIFESTS,
     TIMERS,
     UNITS,
     crontab,
     started_by,
     unit,
 )
+from tests.support.page_lines import block_of
+from views.project.sql import parse_sql_view
 
 KUBERNETES = "1.33"
 
@@ -90,31 +93,96 @@ def test_systemd_has_nothing_to_say_against_the_units(tmp_path: Path) -> None:
     assert ours == []
 
 
-def documents() -> list[dict]:
-    return list(yaml.safe_load_all(MANIFESTS.read_text("utf-8")))
+def helm(*words: str, code: int = 0) -> str:
+    command = [str(Path(sys.executable).parent / "helm"), *words]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == code, ran.stderr
+    return ran.stdout + ran.stderr
 
 
-def test_manifests_are_what_kubernetes_takes() -> None:
-    found = documents()
-    assert [each["kind"] for each in found] == ["CronJob", "Deployment"]
-    for each in found:
-        kubernetes_validate.validate(each, KUBERNETES, strict=True)
-    broken = documents()[0]
+def rendered(*settings: str) -> dict[str, dict]:
+    """Return what the chart renders, by kind and by the last part of the name."""
+    words = [word for setting in settings for word in ("--set-json", setting)]
+    texts = yaml.safe_load_all(helm("template", "shop", str(CHART), *words))
+    return {
+        f"{text['kind']} {text['metadata']['name'].removeprefix('shop-changelog-store')}": text
+        for text in texts
+    }
+
+
+def pod_of(document: dict) -> dict:
+    spec = document["spec"]
+    spec = spec.get("jobTemplate", {}).get("spec", spec)
+    pod: dict = spec["template"]["spec"]
+    return pod
+
+
+STARTED = ("StatefulSet", "Deployment", "CronJob")
+
+
+def test_the_chart_renders_what_kubernetes_takes() -> None:
+    helm("lint", "--strict", str(CHART))
+    whole = rendered("serve.enabled=true", 'project.views={"a.sql": "-- key: id\\nSELECT 1"}')
+    assert sorted(whole) == [
+        "ConfigMap -project", "ConfigMap -views", "CronJob -rebuild-nightly", "Deployment -serve",
+        "PersistentVolumeClaim ", "PodDisruptionBudget -capture", "PodDisruptionBudget -serve",
+        "Service -capture", "Service -serve", "StatefulSet -capture", "StatefulSet -follow-all",
+    ]  # fmt: skip
+    for document in whole.values():
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    broken = whole["CronJob -rebuild-nightly"]
     broken["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"][0]["action"] = 7
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, KUBERNETES, strict=True)
 
 
-def test_containers_start_commands_that_exist() -> None:
-    job, deployment = documents()
-    for template in (
-        job["spec"]["jobTemplate"]["spec"]["template"],
-        deployment["spec"]["template"],
-    ):
-        (container,) = template["spec"]["containers"]
-        check([*container["command"], *container["args"]])
-    assert job["spec"]["concurrencyPolicy"] == "Forbid"
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+def test_the_pods_of_the_chart_start_commands_that_exist_and_may_do_little() -> None:
+    whole = rendered("serve.enabled=true")
+    pods = {name: pod_of(document) for name, document in whole.items() if name.startswith(STARTED)}
+    assert len(pods) == 4
+    for name, pod in pods.items():
+        (container,) = pod["containers"]
+        check(container["command"])
+        assert container["envFrom"] == [{"secretRef": {"name": "changelog-secrets"}}], name
+        assert container["securityContext"]["readOnlyRootFilesystem"], name
+        assert pod["securityContext"]["runAsUser"] == 10001, "the user of the container file"
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}, name
+    assert whole["StatefulSet -capture"]["spec"]["replicas"] == 1
+    job = whole["CronJob -rebuild-nightly"]["spec"]
+    assert job["concurrencyPolicy"] == "Forbid"
+    (rule,) = job["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    names = [container["name"] for container in pods["CronJob -rebuild-nightly"]["containers"]]
+    assert [rule["onExitCodes"]["containerName"]] == names
+    for service in ("capture", "serve"):
+        selected = whole[f"Service -{service}"]["spec"]["selector"]
+        kind = "StatefulSet" if service == "capture" else "Deployment"
+        labels = whole[f"{kind} -{service}"]["spec"]["template"]["metadata"]["labels"]
+        assert selected.items() <= labels.items()
+        ports = pods[f"{kind} -{service}"]["containers"][0]["ports"]
+        assert whole[f"Service -{service}"]["spec"]["ports"][0]["targetPort"] == ports[0]["name"]
+
+
+def test_the_values_on_the_page_make_a_project(tmp_path: Path) -> None:
+    values = tmp_path / "shop.yaml"
+    page = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+    values.write_text(block_of(page, "yaml", "image:").text, encoding="utf-8")
+    texts = yaml.safe_load_all(helm("template", "shop", str(CHART), "--values", str(values)))
+    data = {text["metadata"]["name"]: text["data"] for text in texts if text["kind"] == "ConfigMap"}
+    settings = tomllib.loads(data["shop-changelog-store-project"]["changelog.toml"])
+    assert settings["rebuild"] == {"warehouse": "s3://lake/warehouse"}
+    for name, text in data["shop-changelog-store-views"].items():
+        assert parse_sql_view("order_totals", Path(name), text).key == ("customer",)
+
+
+def test_values_that_mean_nothing_are_refused_by_name() -> None:
+    for setting, named in {
+        "capture.replicas=2": "replicas",
+        "followers=[{}]": "name",
+        'project.views={"../a.sql": ""}': "../a.sql",
+    }.items():
+        told = helm("template", "shop", str(CHART), "--set-json", setting, code=1)
+        assert named in told, told
 
 
 def test_a_linter_has_nothing_to_say_against_the_container_file() -> None:

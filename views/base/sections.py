@@ -42,10 +42,19 @@ class Rebuild(Kept):
     subjects: ClassVar[Mapping[str, str]] = {
         "warehouse": _KEPT,
         "on_bad_record": _REFUSED,
+        "dbt": "Views",
         "keep": _KEPT,
         "lock": "Locks and proofs",
         "on_refused_row": _REFUSED,
     }
+    dbt: Annotated[
+        str,
+        Setting(
+            "The manifest of a dbt project, as `dbt compile` writes it (target/manifest.json), or "
+            "that project's folder; the models that dbt stores are views too (docs/dbt.md).",
+            "--dbt",
+        ),
+    ] = ""
     keep: Annotated[
         int,
         Field(ge=1),

@@ -21,7 +21,8 @@ from sqlglot.tokenizer_core import TokenType
 from changelog.config import Project
 from changelog.contract.base.errors import ViewError
 from changelog.runtime.setting import WrittenFloat
-from views.base.sections import Parameters
+from views.base.sections import Parameters, Rebuild
+from views.project.dbt import Model, read_models
 from views.project.python import load_python_view
 from views.project.spec import SqlSource, ViewSpec, check_view_name, short_name
 from views.project.sql import DIALECTS, dialect_of, parse_sql_view, sql_source
@@ -42,17 +43,24 @@ class Catalog:
     parameters: Mapping[str, object] = field(default_factory=dict)
     # views whose files cannot be read, and why
     broken: Mapping[str, ViewError] = field(default_factory=dict)
+    # models of dbt, by the names that views read them by: `schema.alias`, and the stored ones by
+    # their aliases, as views of their own
+    models: Mapping[str, Model] = field(default_factory=dict)
     # files whose names cannot be a view's, and why; a mistake in one keeps back no other view
     misnamed: Mapping[str, ViewError] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, root: Path, parameters: Mapping[str, object] | None = None) -> Catalog:
+    def of(
+        cls, root: Path, parameters: Mapping[str, object] | None = None, manifest: str = ""
+    ) -> Catalog:
         """Find the views of a project's folder.
 
-        `parameters`: values that views in SQL may name, as TOML has them.
+        `parameters`: values that views in SQL may name, as TOML has them. `manifest`: that of a dbt
+        project whose models are views too.
         """
         folder = root / FOLDER
-        if not folder.is_dir():
+        models = read_models(root, manifest) if manifest else {}
+        if not (folder.is_dir() or models):
             raise ViewError(
                 f"{root} holds no folder {FOLDER}",
                 hint="name the project with --project DIR, or make one: changelog init DIR",
@@ -60,7 +68,7 @@ class Catalog:
         paths: dict[str, Path] = {}
         broken: dict[str, ViewError] = {}
         misnamed: dict[str, ViewError] = {}
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.iterdir() if folder.is_dir() else ()):
             if path.suffix not in _SUFFIXES or path.name.startswith(("_", ".")):
                 continue
             try:
@@ -77,7 +85,20 @@ class Catalog:
             elif not path.is_file():  # a pipe would be waited for
                 broken[name] = ViewError(f"{path.name} is no file")
             paths.setdefault(name, path)
-        return cls(root, paths, parameters or {}, broken, misnamed)
+        for model in sorted(models.values(), key=lambda model: model.relation):
+            try:
+                if not model.is_stored:
+                    continue
+                name = check_view_name(model.alias)
+            except ViewError as error:
+                misnamed[f"model {model.alias!r} of dbt"] = error
+                continue
+            if name in paths:
+                reason = f"{paths[name].name} and model {model.relation} of dbt are the same view"
+                broken[name] = ViewError(reason, hint="remove one, or give it another alias")
+            paths.setdefault(name, model.path)
+            models[name] = model
+        return cls(root, paths, parameters or {}, broken, models, misnamed)
 
     @property
     def names(self) -> list[str]:
@@ -96,7 +117,8 @@ class Catalog:
         if path is None:
             raise self._unknown(name)
         spec = self._declared(name, path, ())
-        return replace(spec, options=_sink_options(path, spec.sinks, self.root))
+        file = self.root / FOLDER / path.name if name in self.models else path
+        return replace(spec, options=_sink_options(file, spec.sinks, self.root))
 
     def _declared(self, name: str, path: Path, readers: tuple[str, ...]) -> ViewSpec:
         """Read a view and the views that it reads; `readers` lead from the first one to it."""
@@ -108,13 +130,16 @@ class Catalog:
             )
         if name in self.broken:
             raise self.broken[name]
-        if path.suffix == ".py":
+        if name in self.models:
+            spec = self.models[name].spec(self.models)
+        elif path.suffix == ".py":
             return load_python_view(name, path)
-        spec = _sql_view(name, path, self.parameters)
-        others = named_views(spec, self.paths)
+        else:
+            spec = _sql_view(name, path, self.parameters)
+        views = {relation: model.path for relation, model in self.models.items()} | self.paths
+        others = named_views(spec, views)
         return with_views(
-            spec,
-            {other: self._declared(other, self.paths[other], (*readers, name)) for other in others},
+            spec, {other: self._declared(other, views[other], (*readers, name)) for other in others}
         )
 
     def load_all(self, names: Iterable[str] | None = None) -> list[ViewSpec]:
@@ -167,9 +192,10 @@ class Catalog:
 def catalog_of(project: Project) -> Catalog:
     """Return the views of a project, with its parameters.
 
-    Raises ViewError: there is no folder `views`.
+    Raises ViewError: there is no folder `views`, or the manifest of dbt cannot be used.
     """
-    return Catalog.of(project.root, project.section(Parameters).root)
+    parameters, manifest = project.section(Parameters).root, project.section(Rebuild).dbt
+    return Catalog.of(project.root, parameters, manifest)
 
 
 def _sql_view(name: str, path: Path, parameters: Mapping[str, object]) -> ViewSpec:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,17 @@ _QUOTED = re.compile(r"""(?:^|(?<=,))\s*(`(?:[^`]|``)*`|"(?:[^"]|"")*")\s*(?=,|$
 """A column of a key in quotes, as in SQL: between two commas, or the ends."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The declaration of a SQL view, apart from its query."""
+
+    dialect: str
+    key: tuple[str, ...]  # as its author spelled it
+    sinks: tuple[str, ...]
+    description: str = ""
+    history: bool = False
+
+
 def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     """Read the declaration and the tables of a SQL view.
 
@@ -62,20 +74,36 @@ def parse_sql_view(name: str, path: Path, text: str) -> ViewSpec:
     """
     header = _header(path, text)
     dialect = header.get("dialect", "spark")
-    source = sql_source(path, text, dialect)
-    key = _key(header.get("key", ""))
     sinks = check_declared("sinks", _split(header.get("sinks", ",".join(DEFAULT_SINKS))), path)
     if (history := header.get("history")) is not None:
-        check_history(path, history, dialect, sinks, _query(path, text, dialect))
+        check_history(path, history, dialect, sinks, parsed_query(path, text, dialect))
+    declared = Header(
+        dialect=dialect,
+        key=tuple(_key(header["key"])),
+        sinks=sinks,
+        description=header.get("description", ""),
+        history=history is not None,
+    )
+    spec = declared_view(name, path, text, declared)
+    check_declared("key", spec.key, path)
+    return spec
+
+
+def declared_view(name: str, path: Path, text: str, header: Header) -> ViewSpec:
+    """Read the tables of a SQL view whose header is known.
+
+    Raises ViewError: the SQL cannot be a view's.
+    """
+    source = sql_source(path, text, header.dialect)
     return ViewSpec(
         name=name,
         path=path,
         tables=tuple(dict.fromkeys(source.tables())),
-        key=check_declared("key", spelled(key, source.columns), path),
-        sinks=sinks,
+        key=spelled(header.key, source.columns),
+        sinks=header.sinks,
         source=source,
-        description=header.get("description", ""),
-        history=history is not None,
+        description=header.description,
+        history=header.history,
     )
 
 
@@ -101,7 +129,7 @@ def sql_source(path: Path, text: str, dialect: str = "spark") -> SqlSource:
         ViewError: the SQL does not parse, is not one query, names no table, can give another
             answer each time it runs, or is not read so by Spark.
     """
-    parsed = _query(path, text, dialect)
+    parsed = parsed_query(path, text, dialect)
     if dialect == "spark":
         _refuse_unprovable(path, parsed)
         refuse_unread(path, text, parsed)
@@ -214,7 +242,11 @@ def _header(path: Path, text: str) -> dict[str, str]:
     return headers
 
 
-def _query(path: Path, text: str, dialect: str) -> exp.Query:
+def parsed_query(path: Path, text: str, dialect: str) -> exp.Query:
+    """Parse a view's text.
+
+    Raises ViewError: it does not parse, or is not one query.
+    """
     try:
         parsed = sqlglot.parse(text, dialect=DIALECTS[dialect])
         statements = [part for part in parsed if part is not None]

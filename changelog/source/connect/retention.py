@@ -89,6 +89,8 @@ class SlotStatus:
     # whether the server is a standby that keeps it as its primary's: it can be read once the server
     # is promoted
     is_followed: bool = False
+    # whether it sends transactions when they are prepared, before anybody has committed them
+    two_phase: bool = False
     # of slots that are looked up as one, where each stands that is there
     together: Mapping[str, Lsn | None] = field(default_factory=dict)
 
@@ -188,6 +190,7 @@ def slot_status(
         catalog_xmin=_number(row.get("catalog_xmin")),
         survives_failover=row.get("failover"),
         is_followed=standby and bool(row.get("synced")),
+        two_phase=bool(row.get("two_phase")),
     )
 
 

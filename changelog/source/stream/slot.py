@@ -208,7 +208,7 @@ def inspect_slots(connection: Connection, slots: Collection[str]) -> SlotStatus 
 
 
 def _is_ready(status: SlotStatus) -> bool:
-    is_ours = status.plugin == PLUGIN and status.of_this_database
+    is_ours = status.plugin == PLUGIN and status.of_this_database and not status.two_phase
     return is_ours and not status.active and status.wal_status != "lost"
 
 
@@ -221,7 +221,7 @@ def check_slot(status: SlotStatus) -> None:
     """Check that a slot can be streamed from here and now.
 
     Raises SlotBusyError: another process reads it; SlotError: it is of another plugin or database,
-    or PostgreSQL has dropped its WAL.
+    sends prepared transactions, or PostgreSQL has dropped its WAL.
     """
     subject = f'slot "{status.name}"'
     if status.plugin != PLUGIN:
@@ -237,6 +237,12 @@ def check_slot(status: SlotStatus) -> None:
             f"{subject} is the primary's, which this standby follows: it can be read once the "
             "standby is promoted",
             hint="connect to the primary; or give a capture of the standby its own slot",
+        )
+    if status.two_phase:
+        raise SlotError(
+            f"{subject} sends transactions when they are prepared (two_phase), and a log has them "
+            "when they are committed",
+            hint="use another slot name, and this one is made; or make one without two_phase",
         )
     check_idle(status)
     if status.wal_status == "lost" or status.confirmed_flush_lsn is None:

@@ -1,0 +1,2 @@
+select id as customer_id, btrim(name) as name
+from {{ source('shop', 'customers') }}
