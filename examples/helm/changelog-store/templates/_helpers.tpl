@@ -59,7 +59,7 @@ spec:
         - {name: project, mountPath: /project/changelog.toml, subPath: changelog.toml, readOnly: true}
         - {name: views, mountPath: /project/views, readOnly: true}
         - {name: tmp, mountPath: /tmp}
-        - {name: work, mountPath: /work}
+        - {name: data, mountPath: /data}
   volumes:
     - name: project
       configMap: {name: {{ include "changelog.name" .root }}-project}
@@ -67,7 +67,7 @@ spec:
       configMap: {name: {{ include "changelog.name" .root }}-views}
     - name: tmp
       emptyDir: {}
-    - name: work
+    - name: data
       {{- if .claim }}
       persistentVolumeClaim: {claimName: {{ .claim }}}
       {{- else }}
