@@ -219,6 +219,17 @@ def test_keys_come_from_what_dbt_knows(compiled, tmp_path) -> None:
         return Catalog.of(tmp_path, {}, "manifest.json").load("customers").key
 
     assert key() == ("customer_id",)
+    # As dbt's manifest of its own jaffle-shop has it.
+    manifest["semantic_models"] = {
+        "semantic_model.shop.customers": {
+            "depends_on": {"macros": [], "nodes": [CUSTOMERS]},
+            "entities": [
+                {"name": "customer", "type": "primary", "expr": "name"},
+                {"name": "home", "type": "foreign", "expr": None},
+            ],
+        }
+    }
+    assert key() == ("name",)
     constraint = {"type": "primary_key", "columns": ["name", "customer_id"]}
     change_node(CUSTOMERS, constraints=[constraint])(manifest)
     assert key() == ("name", "customer_id")

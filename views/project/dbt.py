@@ -36,6 +36,8 @@ class Model:
     folder: Path  # of the dbt project
     # columns that dbt's tests say are unique and not null, each with its columns
     tested: tuple[tuple[str, ...], ...] = ()
+    # the primary entity of the semantic model over it
+    entity: tuple[str, ...] = ()
 
     @property
     def relation(self) -> str:
@@ -88,14 +90,14 @@ class Model:
         for key in (self._ours().get("key"), config.get("unique_key"), self._primary_key()):
             if key:
                 return check_declared("key", _texts(key), self.path)
-        if len(self.tested) == 1:
-            return self.tested[0]
+        if self.entity or len(self.tested) == 1:
+            return self.entity or self.tested[0]
         several = " and ".join(f"({', '.join(columns)})" for columns in self.tested)
         raise ViewError(
             f"model {self.alias!r} of dbt does not say what its key is"
             + (f": its tests have {several} unique" if several else ""),
-            hint='give it one: config(unique_key="id"), a primary key in its contract, or the '
-            "tests unique and not_null of a column",
+            hint='give it one: config(unique_key="id"), a primary key in its contract, the '
+            "primary entity of a semantic model, or the tests unique and not_null of a column",
         )
 
     def _primary_key(self) -> list[str]:
@@ -160,8 +162,8 @@ def read_models(root: Path, manifest: str) -> dict[str, Model]:
     path = path / _PATH if path.is_dir() else path
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        nodes, metadata = content["nodes"], content["metadata"]
-        adapter = metadata["adapter_type"]
+        nodes, adapter = content["nodes"], content["metadata"]["adapter_type"]
+        entities = dict(_entities(content.get("semantic_models", {})))
     except OSError as error:
         raise ViewError(
             f"{path} cannot be read: {error.strerror}", hint="`dbt compile` writes it"
@@ -178,7 +180,7 @@ def read_models(root: Path, manifest: str) -> dict[str, Model]:
     tested = _tested(nodes)
     folder = path.parent.parent if path.parent.name == _PATH.parent.name else path.parent
     models = (
-        Model(node, folder, tuple(tested.get(identifier, ())))
+        Model(node, folder, tuple(tested.get(identifier, ())), entities.get(identifier, ()))
         for identifier, node in nodes.items()
         if node["resource_type"] == "model" and node["config"].get("enabled", True)
     )
@@ -188,6 +190,15 @@ def read_models(root: Path, manifest: str) -> dict[str, Model]:
 def _is_ephemeral(model: Model) -> bool:
     """Tell whether dbt itself has put its SQL into what reads it."""
     return bool(model.node["config"].get("materialized") == "ephemeral")
+
+
+def _entities(semantic_models: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield models whose rows are told apart by the primary entity of a semantic model."""
+    for semantic in semantic_models.values():
+        for entity in semantic["entities"]:
+            if entity["type"] == "primary":
+                column = entity.get("expr") or entity["name"]
+                yield from ((model, (column,)) for model in semantic["depends_on"]["nodes"])
 
 
 def _tested(nodes: Mapping[str, Any]) -> dict[str, list[tuple[str, ...]]]:
