@@ -61,6 +61,7 @@ _GROUPS = {
         "tests/integration/test_changes_followed.py",
         "tests/integration/test_checkpoints.py",
         "tests/integration/test_cluster.py",
+        "tests/integration/test_dbt.py",
         "tests/integration/test_committed.py",
         "tests/integration/test_committed_spark.py",
         "tests/integration/recover/",
