@@ -11,14 +11,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from typing import TYPE_CHECKING, Any, Protocol
 
 from changelog.attestation.statement import Statement, altered, parsed
 from changelog.contract.base.errors import ConfigurationError, RefutedError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 PAYLOAD = "application/vnd.in-toto+json"
 
@@ -41,6 +43,13 @@ class KeyFile:
 
         Raises ConfigurationError: the file cannot be read, or has no key that is one.
         """
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - slow
+            Ed25519PrivateKey,
+        )
+        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+            load_pem_private_key,
+        )
+
         key = _loaded(path, lambda pem: load_pem_private_key(pem, None), Ed25519PrivateKey)
         self._key: Ed25519PrivateKey = key
         self.key_id = _key_id(key.public_key())
@@ -89,6 +98,12 @@ def check_signature(content: bytes, name: str, public_key: Path) -> None:
     Raises RefutedError: it is not, or was changed since; ConfigurationError: the file has no public
     key.
     """
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - starts slowly
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+        Ed25519PublicKey,
+    )
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+
     key: Ed25519PublicKey = _loaded(public_key, load_pem_public_key, Ed25519PublicKey)
     envelope = _envelope(content)
     if envelope is None:

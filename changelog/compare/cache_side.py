@@ -15,10 +15,10 @@ from changelog.compare.document_side import (
     Document,
     DocumentSide,
     UnavailableCopyError,
-    batched,
     field_texts,
 )
 from changelog.compare.needed import needed
+from changelog.compare.side import batched
 from changelog.connect.rules.records.reading import BadRecordError, parse_json
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted

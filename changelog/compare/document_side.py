@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from changelog.compare.duckdb_side import DuckdbSide
 from changelog.compare.duckdb_texts import (
@@ -22,7 +21,7 @@ from changelog.compare.duckdb_texts import (
 )
 from changelog.compare.forms import Native, TypeFamily
 from changelog.compare.plan import ComparePlan
-from changelog.compare.side import Key, SideRow
+from changelog.compare.side import Key, SideRow, batched
 from changelog.compare.texts import document_json, document_list, row_text
 from changelog.connect.rules.records.reading import (
     BadRecordError,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 ID = "_id"
 """The column that has the id of a document, or what stands in the name of an entry for it."""
 FIELD = Native("a JSON value", TypeFamily.TEXT, is_document=True)
-T = TypeVar("T")
 _BATCH = 2_000
 _MOST_FIELDS = 5_000
 TABLE = "scratch.documents"
@@ -100,17 +98,6 @@ def parsed(raw: bytes | str, place: str) -> Any:  # noqa: ANN401 - any JSON
         return parse_json(raw.encode() if isinstance(raw, str) else raw, "document")
     except (BadRecordError, UnicodeEncodeError) as error:
         raise SinkError(f"{place}: {error}") from error
-
-
-def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
-    """Yield items in batches; `itertools` has this from Python 3.12 on.
-
-    >>> list(batched("abc", 2))
-    [('a', 'b'), ('c',)]
-    """
-    rest = iter(items)
-    while batch := tuple(islice(rest, size)):
-        yield batch
 
 
 class DocumentSide(DuckdbSide):

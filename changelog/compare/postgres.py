@@ -16,7 +16,6 @@ from typing import Any
 import psycopg2
 from psycopg2 import errorcodes, extensions, sql
 from psycopg2.errors import LockNotAvailable
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from changelog.compare.forms import Native, TypeFamily
 from changelog.compare.plan import ComparedColumn, ComparePlan
@@ -623,6 +622,13 @@ class PostgresSide:
 
         Raises SinkError: others kept it locked for writes; the hint names one of them.
         """
+        from tenacity import (  # noqa: PLC0415 - starts slowly, and only repairs lock
+            Retrying,
+            retry_if_exception_type,
+            stop_after_delay,
+            wait_random,
+        )
+
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._from)
         try:
             for attempt in Retrying(

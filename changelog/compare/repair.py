@@ -21,11 +21,10 @@ from typing import Any
 import psycopg2
 from psycopg2 import extensions, sql
 
-from changelog.compare.document_side import batched
 from changelog.compare.plan import ComparePlan
 from changelog.compare.postgres import PostgresSide
 from changelog.compare.report import Report, key_shown, key_text
-from changelog.compare.side import Key, Side, SideRow
+from changelog.compare.side import Key, Side, SideRow, batched
 from changelog.compare.watch import KeyStates, State, normal_row, rows_of, states_of
 from changelog.contract.base.errors import ConfigurationError, SinkError
 

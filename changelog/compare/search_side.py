@@ -19,10 +19,10 @@ from changelog.compare.document_side import (
     Document,
     DocumentSide,
     UnavailableCopyError,
-    batched,
     field_texts,
     parsed,
 )
+from changelog.compare.side import batched
 from changelog.connect.rules.records.reading import BadRecordError
 from changelog.contract.base.errors import ConfigurationError, SinkError
 from changelog.contract.base.secret import redacted

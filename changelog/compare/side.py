@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
 
 from changelog.compare.forms import Native
 from changelog.compare.plan import ComparePlan
 from changelog.contract.base.lsn import Lsn
 
+T = TypeVar("T")
 Key = tuple[str | None, ...]
 """The canonical texts of a key's columns."""
 SUM_BITS = 1 << 64
@@ -84,3 +86,14 @@ class Side(Protocol):
 
     def close(self) -> None:
         """Close connections and remove temporary files."""
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Yield items in batches; `itertools` has this from Python 3.12 on.
+
+    >>> list(batched("abc", 2))
+    [('a', 'b'), ('c',)]
+    """
+    rest = iter(items)
+    while batch := tuple(islice(rest, size)):
+        yield batch

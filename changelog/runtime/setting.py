@@ -112,7 +112,11 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+        defer_build=True,  # a command reads few sections, and has to know all
     )
     section: ClassVar[str] = ""
     subjects: ClassVar[Mapping[str, str]] = {}
