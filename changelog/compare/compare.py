@@ -218,11 +218,10 @@ def _read_although_absent(
 
 def _differing_keys(source: Side, target: Side, buckets: Sequence[int]) -> list[Key]:
     """Return the keys whose rows have different digests on the two sides."""
-    counts: Counter[tuple[Key, int]] = Counter()
-    for row in target.rows(buckets):
-        counts[row] += 1
-    for row in source.rows(buckets):
-        counts[row] -= 1
+    with ThreadPoolExecutor(1) as pool:
+        target_future = pool.submit(lambda: Counter(target.rows(buckets)))
+        counts = Counter(source.rows(buckets))
+        counts.subtract(target_future.result())
     return sorted({key for (key, _), count in counts.items() if count}, key=_order)
 
 

@@ -204,9 +204,19 @@ class DuckdbSide(ABC):
         width = len(self._plan.key)
         listed = ", ".join(f"c{n}" for n in range(len(self._plan.columns)))
         is_asked = f"{self._row_of(self._key_texts)} IN (SELECT unnest($1::VARCHAR[]))"
-        statement = f"SELECT {listed} FROM ({self._rows_with(is_asked)})"
+        condition = " AND ".join([*self._between(keys), is_asked])
+        statement = f"SELECT {listed} FROM ({self._rows_with(condition)})"
         texts = self._fetched(statement, [[row_text(key) for key in keys]])
         return [SideRow(tuple(row[:width]), tuple(row[width:])) for row in texts]
+
+    def _between(self, keys: Sequence[Key]) -> Iterator[str]:
+        """Yield what is true of the rows of some keys, and lets parts of a file be skipped."""
+        if not self._plan.buckets.by_value:
+            return
+        numbers = [int(first) for first, *_ in keys if first is not None]
+        if numbers and len(numbers) == len(keys):
+            column = self._column(self._plan.key[0].target)
+            yield f"{column} BETWEEN {min(numbers)} AND {max(numbers)}"
 
     def _fetched(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query, tried again while the copy's files are being changed."""
