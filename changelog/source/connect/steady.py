@@ -18,7 +18,7 @@ from changelog.contract.base.errors import SourceError
 
 T = TypeVar("T")
 
-ATTEMPTS = 10
+ATTEMPTS = 30
 _PAUSE_S = 0.02
 
 _VANISHED = {
