@@ -58,6 +58,9 @@ class CopySource:
     clock: Clock = clock_ms
 
 
+_IN_NAMES = str.maketrans("+/", "-_")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """Records that compaction may have taken before they were archived."""
@@ -121,6 +124,15 @@ class _Range:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     base: str = ""
+
+
+def folder_of(topic_id: str) -> str:
+    """Return a topic's id as a folder's name, in the letters in which Kafka itself writes it.
+
+    >>> folder_of("/oFONDZ/QY+ZnZM1i4lG7g")
+    '_oFONDZ_QY-ZnZM1i4lG7g'
+    """
+    return topic_id.translate(_IN_NAMES)
 
 
 def copy_news(archive: Archive, source: CopySource, steps: Steps = UNSEEN) -> Copied:
@@ -338,7 +350,8 @@ class _Run:
 
         def written(partition: int, end: int) -> ArchivedFile:
             start, places[partition] = places[partition], end
-            name = f"{self._folder}/{part.topic}/{part.topic_id}/{partition}-{start}-{end}.parquet"
+            folder = f"{self._folder}/{part.topic}/{folder_of(part.topic_id)}"
+            name = f"{folder}/{partition}-{start}-{end}.parquet"
             return self._archive.write(name, rows.taken(partition), (partition, start, end))
 
         for message in scan(self._source.kafka, ranges):
