@@ -210,7 +210,7 @@ class DuckdbSide(ABC):
         return [SideRow(tuple(row[:width]), tuple(row[width:])) for row in texts]
 
     def _between(self, keys: Sequence[Key]) -> Iterator[str]:
-        """Yield what is true of the rows of some keys, and lets parts of a file be skipped."""
+        """Yield a range of the first key column, by which DuckDB skips parts of a file."""
         if not self._plan.buckets.by_value:
             return
         numbers = [int(first) for first, *_ in keys if first is not None]

@@ -239,6 +239,15 @@ def test_keys_come_from_what_dbt_knows(compiled, tmp_path) -> None:
     assert key() == ("name", "orders")
 
 
+def test_options_of_a_sink_go_by_the_alias(compiled, tmp_path) -> None:
+    manifest = json.loads((compiled / "target" / "manifest.json").read_text("utf-8"))
+    change_node(CUSTOMERS, alias="people")(manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "people.delta.json").write_text("{}", encoding="utf-8")
+    assert "delta" in Catalog.of(tmp_path, {}, "manifest.json").load("people").options
+
+
 def test_a_view_of_the_project_reads_models_and_names_meet_loudly(compiled, tmp_path) -> None:
     folder = tmp_path / "views"
     folder.mkdir()

@@ -101,7 +101,7 @@ def helm(*words: str, code: int = 0) -> str:
 
 
 def rendered(*settings: str) -> dict[str, dict]:
-    """Return what the chart renders, by kind and by the last part of the name."""
+    """Render the chart; returns its documents by kind and the end of their names."""
     words = [word for setting in settings for word in ("--set-json", setting)]
     texts = yaml.safe_load_all(helm("template", "shop", str(CHART), *words))
     return {

@@ -117,7 +117,7 @@ class Catalog:
         if path is None:
             raise self._unknown(name)
         spec = self._declared(name, path, ())
-        file = self.root / FOLDER / path.name if name in self.models else path
+        file = self.root / FOLDER / f"{name}.sql" if name in self.models else path
         return replace(spec, options=_sink_options(file, spec.sinks, self.root))
 
     def _declared(self, name: str, path: Path, readers: tuple[str, ...]) -> ViewSpec:

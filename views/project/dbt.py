@@ -34,10 +34,8 @@ class Model:
 
     node: Mapping[str, Any] = field(repr=False)
     folder: Path  # of the dbt project
-    # columns that dbt's tests say are unique and not null, each with its columns
-    tested: tuple[tuple[str, ...], ...] = ()
-    # the primary entity of the semantic model over it
-    entity: tuple[str, ...] = ()
+    # keys that the primary entity of a semantic model or, without one, dbt's tests say it has
+    keys: tuple[tuple[str, ...], ...] = ()
 
     @property
     def relation(self) -> str:
@@ -90,9 +88,9 @@ class Model:
         for key in (self._ours().get("key"), config.get("unique_key"), self._primary_key()):
             if key:
                 return check_declared("key", _texts(key), self.path)
-        if self.entity or len(self.tested) == 1:
-            return self.entity or self.tested[0]
-        several = " and ".join(f"({', '.join(columns)})" for columns in self.tested)
+        if len(self.keys) == 1:
+            return self.keys[0]
+        several = " and ".join(f"({', '.join(columns)})" for columns in self.keys)
         raise ViewError(
             f"model {self.alias!r} of dbt does not say what its key is"
             + (f": its tests have {several} unique" if several else ""),
@@ -133,6 +131,7 @@ class Model:
     def _named(
         self, table: exp.Table, models: Mapping[str, Model]
     ) -> Iterator[tuple[int, int, str]]:
+        """Yield the place of a table's name in the text, and the name by which views read it."""
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
         if len(parts) < 2:  # noqa: PLR2004 - schema and table
             return
@@ -177,10 +176,10 @@ def read_models(root: Path, manifest: str) -> dict[str, Model]:
             f"{path}: its project is for {adapter}, whose SQL is not PostgreSQL's",
             hint="a project with the adapter dbt-postgres, on the database that is captured",
         )
-    tested = _tested(nodes)
+    keys = {**_tested(nodes), **{model: [key] for model, key in entities.items()}}
     folder = path.parent.parent if path.parent.name == _PATH.parent.name else path.parent
     models = (
-        Model(node, folder, tuple(tested.get(identifier, ())), entities.get(identifier, ()))
+        Model(node, folder, tuple(keys.get(identifier, ())))
         for identifier, node in nodes.items()
         if node["resource_type"] == "model" and node["config"].get("enabled", True)
     )
