@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from psycopg2.extensions import parse_dsn
 
+from benchmarks.peer_environment import environment_of
 from changelog.contract.base.errors import ViewError
 from tests.support.captured_project import (
     CapturedProject,
@@ -20,7 +21,6 @@ from tests.support.captured_project import (
     rebuild_view,
 )
 from tests.support.example_files import EXAMPLES
-from tests.support.other_python import environment_of
 from views.project.catalog import Catalog
 from views.project.spec import ViewSpec
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peer_environment import environment_of
 from changelog.stack.base.places import cache_dir
 from tests.support.captured_project import captured_database
 from tests.support.debian import from_debian
 from tests.support.example_files import ASSETS, CRONTAB, DAG, crontab, installed
-from tests.support.other_python import environment_of
 from tests.support.small_machine import Daemon, small_machine
 from tests.support.systemd import booted, told_by
 from tests.support.wait import wait_until
