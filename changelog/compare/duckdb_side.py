@@ -117,7 +117,7 @@ class DuckdbSide(ABC):
         self._key_aliases, self._key_texts = names[: len(plan.key)], texts[: len(plan.key)]
         self._key = ", ".join(self._key_aliases)
         self._key_row = self._row_of(self._key_aliases)
-        self._digest = f"CAST('0x' || md5({row(self._members)})[1:16] AS UBIGINT)"
+        self._digest = f"CAST('0x' || substr(md5({row(self._members)}), 1, 16) AS UBIGINT)"
 
     def _expression(self, column: ComparedColumn) -> str:
         """Return the SQL of a column's canonical text.
@@ -155,7 +155,8 @@ class DuckdbSide(ABC):
         count = self._plan.buckets.count
         if not self._plan.buckets.by_value:
             return (
-                f"((CAST('0x' || md5({self._row_of(key)})[1:8] AS UBIGINT) >> 1) % {count})::BIGINT"
+                f"((CAST('0x' || substr(md5({self._row_of(key)}), 1, 8) AS UBIGINT) >> 1)"
+                f" % {count})::BIGINT"
             )
         mixed = "0"
         for text in key:

@@ -46,6 +46,7 @@ _TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
 _FLOATS = {TypeFamily.REAL: "FLOAT", TypeFamily.DOUBLE: "DOUBLE"}
 _MARKED = {*_FLOATS, TypeFamily.BYTES}
 _QUOTED = {*_TEXTS, TypeFamily.BYTES, TypeFamily.JSON, TypeFamily.TIMESTAMP, TypeFamily.DATE}
+_DATED = {TypeFamily.TIMESTAMP, TypeFamily.DATE}
 _NAN = {TypeFamily.REAL: "7fc00000", TypeFamily.DOUBLE: "7ff8000000000000"}
 _NUMBER = "'[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?'"
 _MOMENT = (
@@ -184,6 +185,12 @@ def _timestamp(native: Native, column: str) -> str:
 
 def member(form: CompareForm, native: Native, canonical: str) -> str:
     """Return the SQL of a canonical text as a member of a row's text, quoted where necessary."""
+    if native.kind in _DATED and not form.is_list:
+        # A moment or a date BC has a blank, and nothing to double.
+        return (
+            f"CASE WHEN {canonical} IS NULL THEN '' WHEN contains({canonical}, ' ')"
+            f" THEN concat('\"', {canonical}, '\"') ELSE {canonical} END"
+        )
     if form.is_list or form.kind in _QUOTED or native.kind in _TEXTS:
         # Most texts with a blank have nothing to double: the cheap questions come first.
         doubled = f"replace(replace({canonical}, '\\', '\\\\'), '\"', '\"\"')"
