@@ -31,6 +31,7 @@ _KINDS = {
     "BLOB": TypeFamily.BYTES,
     "UUID": TypeFamily.UUID,
     "BOOLEAN": TypeFamily.BOOLEAN,
+    '"NULL"': TypeFamily.EMPTY,
     "DATE": TypeFamily.DATE,
     "TIME": TypeFamily.TIME,
     **dict.fromkeys(
@@ -68,7 +69,7 @@ def native_of(name: str) -> Native:
     (<Kind.NUMERIC: 'numeric'>, True)
     """
     element = name.removesuffix("[]")
-    if name.startswith(("STRUCT(", "MAP(")):
+    if name.startswith(("STRUCT(", "MAP(")) or element.endswith("]"):
         return Native(name, TypeFamily.JSON)
     kind = TypeFamily.NUMERIC if _DECIMAL.fullmatch(element) else _KINDS.get(element)
     if element.startswith("ENUM(") and element.endswith(")"):
@@ -81,6 +82,10 @@ def native_of(name: str) -> Native:
 
 def expression(form: CompareForm, native: Native, column: str) -> str:
     """Return the SQL of a column's canonical text; null stays null."""
+    if native.kind is TypeFamily.EMPTY and not native.is_list:
+        return "CAST(NULL AS VARCHAR)"
+    if form == CompareForm(TypeFamily.JSON) and native.is_list:
+        return f"{JSON_FUNCTION}(CAST(to_json({column}) AS VARCHAR))"
     if form.is_list and native.is_list:
         element = _plain(form.kind, native, "item")
         return f"CAST(to_json(list_transform({column}, lambda item: {element})) AS VARCHAR)"

@@ -8,7 +8,7 @@
 | `text`, `varchar`, enums, others | text | the UTF-8 bytes, nothing normalised |
 | `char(n)` | text | without trailing blanks, as PostgreSQL compares it |
 | `timestamp`, `timestamptz`, `date` | moments | microseconds in UTC |
-| `json`, `jsonb` | JSON, structures | the value: order, blanks and 1.0 for 1 do not matter |
+| `json`, `jsonb` | JSON, structures, lists | the value: order, blanks and 1.0 for 1 do not matter |
 | `bytea`, `uuid`, `boolean`, `time` | the same | the value |
 | `interval` | text | months, days and microseconds |
 | arrays of one dimension | lists | element by element |
@@ -42,6 +42,7 @@ class TypeFamily(Enum):
     TIMESTAMP = "timestamp"
     INTERVAL = "interval"
     PLAIN = "PostgreSQL's text"  # for a type that has no family of its own, such as inet
+    EMPTY = "nulls"  # a column of files whose values are all null, which so has no type
     OPAQUE = "no form"  # a type of the target that cannot be compared with anything
 
 
@@ -100,6 +101,9 @@ def _pair_lists(source: Native, target: Native) -> Pair | None:
         return Pair(
             CompareForm(TypeFamily.PLAIN), "a list is compared with the text that PostgreSQL writes"
         )
+    is_json = source.kind is TypeFamily.JSON and not source.is_list
+    if is_json or target.kind is TypeFamily.EMPTY:
+        return Pair(CompareForm(source.kind, source.is_list))
     return None
 
 
@@ -107,7 +111,7 @@ def _common(source: TypeFamily, target: TypeFamily) -> TypeFamily | None:  # noq
     both = {source, target}
     if TypeFamily.OPAQUE in both:
         return None
-    if source is target:
+    if source is target or target is TypeFamily.EMPTY:
         return source
     if both <= _NUMBERS:
         return TypeFamily.NUMERIC
@@ -151,6 +155,8 @@ def _note(source: Native, target: Native, kind: TypeFamily) -> str:
         return ""  # a number of JSON is most often a float as well
     if kind in _FLOATS and not {source.kind, target.kind} <= _FLOATS:
         return f"compared as {kind.value}: digits beyond its precision are not compared"
+    if kind is TypeFamily.PADDED and target.kind is TypeFamily.PADDED is not source.kind:
+        return f"{target.name} keeps no trailing blanks: they are not compared"
     if kind is TypeFamily.TIMESTAMP and source.zoned is not target.zoned:
         zoneless = target if source.zoned else source
         if zoneless.kind is TypeFamily.TIMESTAMP:

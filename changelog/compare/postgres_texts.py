@@ -15,6 +15,11 @@ from changelog.compare.texts import RAW
 
 _TRIM_SCALE_VERSION = 130_000
 _FLOATS = {TypeFamily.REAL: "float4", TypeFamily.DOUBLE: "float8"}
+_RANGES = {
+    TypeFamily.REAL: ("7.0064923216240854e-46", "3.4028235677973366e38"),
+    TypeFamily.DOUBLE: ("2.4703282292062328e-324", "1.7976931348623158079e308"),
+}
+"""Between which magnitudes a numeric has a nearest float: PostgreSQL refuses to cast the others."""
 _TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
 _SENT = {
     TypeFamily.INTEGER: "({0})::bigint",
@@ -49,6 +54,8 @@ def expression(
     """Return the SQL of a column's canonical value; null stays null."""
     if form.is_list and native.is_list:
         return _list(form.kind, native, column, version)
+    if form == CompareForm(TypeFamily.JSON) and native.is_list:
+        return sql.SQL("array_to_json({})::jsonb").format(column)
     if native.is_list or form.is_list:
         return column
     return sql.SQL(_plain(form.kind, native, version)).format(column)
@@ -64,9 +71,15 @@ def _plain(kind: TypeFamily, native: Native, version: int) -> str:  # noqa: PLR0
             return f"({_plain(native.kind, native, version)})::text"
         case TypeFamily.NUMERIC if native.kind is TypeFamily.NUMERIC:
             return "trim_scale({0})" if version >= _TRIM_SCALE_VERSION else _NUMERIC
+        case TypeFamily.REAL | TypeFamily.DOUBLE if native.kind is TypeFamily.NUMERIC:
+            least, most = _RANGES[kind]
+            return (
+                f"CASE WHEN {{0}} = 0 OR abs({{0}}) > {least} AND abs({{0}}) < {most}"
+                " OR ({0})::text IN ('NaN', 'Infinity', '-Infinity')"
+                f" THEN {_bits(kind)} ELSE '{RAW}' || ({{0}})::text END"
+            )
         case TypeFamily.REAL | TypeFamily.DOUBLE:
-            name = _FLOATS[kind]
-            return f"encode({name}send(({{0}})::{name}), 'hex')"
+            return _bits(kind)
         case TypeFamily.PADDED:
             return "rtrim(({0})::text, ' ')"
         case TypeFamily.BYTES:
@@ -79,6 +92,11 @@ def _plain(kind: TypeFamily, native: Native, version: int) -> str:  # noqa: PLR0
             return "({0})::timestamp"
         case _:
             return "{0}"
+
+
+def _bits(kind: TypeFamily) -> str:
+    name = _FLOATS[kind]
+    return f"encode({name}send(({{0}})::{name}), 'hex')"
 
 
 def _list(kind: TypeFamily, native: Native, column: sql.Composable, version: int) -> sql.Composable:

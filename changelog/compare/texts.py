@@ -51,6 +51,7 @@ _INTERVAL = re.compile(
 )
 _BOUNDED = re.compile(r"\[-?\d+:-?\d+\]=(\{.*\})", re.DOTALL)
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?")
+_DIGIT = re.compile(r"[0-9]")
 _MICROSECOND_DIGITS = 6
 _LAST_YEAR = 9999
 _TRUE, _FALSE = {"t", "true"}, {"f", "false"}
@@ -127,7 +128,7 @@ def _number(text: str) -> str:
     if word in {"nan", "infinity", "-infinity"}:
         return {"nan": "NaN", "infinity": "Infinity", "-infinity": "-Infinity"}[word]
     try:
-        value = Decimal(word)
+        value = Decimal(word if word.isascii() else "")  # it would take the digits of any script
     except InvalidOperation:
         return text
     return _decimal(value) if value.is_finite() else text
@@ -135,25 +136,28 @@ def _number(text: str) -> str:
 
 def _decimal(value: Decimal) -> str:
     """Return a decimal without trailing zeros, with an exponent only if that is very large."""
-    if abs(value.as_tuple().exponent) > _MOST_DIGITS:  # type: ignore[arg-type]  # it is finite
-        sign, digits, exponent = value.as_tuple()
-        all_digits = "".join(map(str, digits))
-        significant = all_digits.rstrip("0")
-        power = int(exponent) + len(all_digits) - len(significant)
-        return f"{'-' if sign else ''}{significant}E{power}" if significant else "0"
-    plain = format(value, "f")
-    if "." in plain:
-        plain = plain.rstrip("0").rstrip(".")
-    return "0" if plain == "-0" else plain
+    sign, digits, exponent = value.as_tuple()
+    all_digits = "".join(map(str, digits))
+    significant = all_digits.rstrip("0")
+    power = int(exponent) + len(all_digits) - len(significant)
+    if not significant:
+        return "0"
+    if abs(power) > _MOST_DIGITS:
+        return f"{'-' if sign else ''}{significant}E{power}"
+    return format(Decimal((sign, tuple(map(int, significant)), power)), "f")
 
 
 def _float_of_text(kind: TypeFamily, text: str) -> str:
     if _BITS[kind].fullmatch(text):
         return float_text(kind, _FLOATS[kind].unpack(bytes.fromhex(text))[0])
     try:
-        return float_text(kind, float(text.removeprefix(RAW).replace("_", "x")))
+        bits = float_text(kind, float(text.removeprefix(RAW).replace("_", "x")))
     except (ValueError, OverflowError):
         return text
+    (value,) = _FLOATS[kind].unpack(bytes.fromhex(bits))
+    is_number = _DIGIT.search(text) is not None
+    is_out_of_range = math.isinf(value) or (value == 0 and _number(text.removeprefix(RAW)) != "0")
+    return text if is_number and is_out_of_range else bits
 
 
 def float_text(kind: TypeFamily, value: float) -> str:
@@ -361,15 +365,15 @@ def _interval(text: str) -> str:
 
 
 def shown(form: CompareForm, text: str | None) -> str | None:
-    """Return a canonical text as people read it: a float as a number, not as bits."""
+    r"""Return a canonical text as people read it: a float as a number, bytes with `\x`."""
     if text is None or form.is_list:
         return text
     if form.kind in _FLOATS and _BITS[form.kind].fullmatch(text):
         (value,) = _FLOATS[form.kind].unpack(bytes.fromhex(text))
         return _float_shown(form.kind, value)
-    if form.kind in {*_FLOATS, TypeFamily.BYTES}:
-        return text.removeprefix(RAW)
-    return text
+    if form.kind is TypeFamily.BYTES and not text.startswith(RAW):
+        return f"\\x{text}"
+    return text.removeprefix(RAW) if form.kind in {*_FLOATS, TypeFamily.BYTES} else text
 
 
 def _float_shown(kind: TypeFamily, value: float) -> str:

@@ -8,6 +8,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import psycopg2
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from changelog.compare.address import parse_target
@@ -132,8 +136,6 @@ def test_a_sample_compares_some_buckets_alone(source, copy):
 def test_columns_that_cannot_be_compared_are_named(source, dsn, tmp_path):
     copy = KINDS["duckdb"](dsn, tmp_path)
     copy.fill(ROWS)
-    import duckdb
-
     with closing(duckdb.connect(str(tmp_path / "copy.duckdb"))) as database:
         database.execute("ALTER TABLE copy DROP ts")
         database.execute("ALTER TABLE copy ALTER b TYPE INTERVAL USING NULL")
@@ -144,6 +146,74 @@ def test_columns_that_cannot_be_compared_are_named(source, dsn, tmp_path):
         "ts": 'the target has no "ts"',
     }
     assert "ts" not in report.compared
+
+
+def compared_with_parquet(source, folder, columns, rows, query):
+    """Compare a query with a file that has these rows, of whose columns DuckDB gives the types."""
+    file = folder / "copy.parquet"
+    with closing(duckdb.connect()) as database:
+        values = f"(VALUES {rows}) AS copied({columns})"
+        database.execute(f"COPY (SELECT * FROM {values}) TO '{file}' (FORMAT parquet)")
+    relation = ComparedRelation(query=query)
+    with (
+        closing(PostgresSide(source.dsn, relation, of="source")) as own,
+        closing(open_target(parse_target(f"parquet:{file}"), source.name, Path())) as other,
+    ):
+        return compare(own, other, CompareRequest(settle_s=0.0, key=["id"]))
+
+
+def differing_ids(report):
+    return {int(difference.key["id"]) for difference in report.differences}
+
+
+@pytest.mark.parametrize("float_type", ["DOUBLE", "FLOAT"])
+def test_a_numeric_that_no_float_holds_differs_from_each(source, tmp_path, float_type):
+    numbers = ["1e400", "-1e400", "1e-400", "1.5", "0", "NaN", "Infinity", "1e38"]
+    copied = ["inf", "-inf", "0", "1.5", "0", "nan", "inf", "1e38"]
+    rows = ", ".join(f"({n}, {text!r}::{float_type})" for n, text in enumerate(copied))
+    values = ", ".join(f"({n}::bigint, numeric {text!r})" for n, text in enumerate(numbers))
+    query = f"SELECT * FROM (VALUES {values}) AS v(id, x)"
+    report = compared_with_parquet(source, tmp_path, "id, x", rows, query)
+    assert differing_ids(report) == {0, 1, 2}
+
+
+def test_a_column_of_nulls_alone_is_compared(source, tmp_path):
+    file = tmp_path / "copy.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "x": pa.nulls(2), "y": pa.nulls(2)}), file)
+    relation = ComparedRelation(
+        query="SELECT id, CASE WHEN id = 2 THEN 'lost' END AS x, null::int[] AS y"
+        " FROM generate_series(1::bigint, 2) AS id"
+    )
+    with (
+        closing(PostgresSide(source.dsn, relation, of="source")) as own,
+        closing(open_target(parse_target(f"parquet:{file}"), source.name, Path())) as other,
+    ):
+        report = compare(own, other, CompareRequest(settle_s=0.0, key=["id"]))
+    assert report.compared == ("id", "x", "y")
+    assert differing_ids(report) == {2}
+
+
+def test_lists_are_compared_with_json(source, tmp_path):
+    rows = "(1::BIGINT, [1, 2], [[1], []]), (2, [], [[3]])"
+    query = """SELECT * FROM (VALUES (1::bigint, jsonb '[1, 2]', jsonb '[[1], []]'),
+                                     (2, '[]', '[[4]]')) AS v(id, x, y)"""
+    report = compared_with_parquet(source, tmp_path, "id, x, y", rows, query)
+    assert report.compared == ("id", "x", "y")
+    assert differing_ids(report) == {2}
+
+
+def test_an_array_of_a_copy_is_compared_with_json(source):
+    with closing(psycopg2.connect(source.dsn)) as connection, connection:
+        connection.cursor().execute(
+            "CREATE TABLE lists AS SELECT 1::bigint AS id, ARRAY[1, 2] AS x UNION SELECT 2, '{3}'"
+        )
+    query = "SELECT * FROM (VALUES (1::bigint, jsonb '[1, 2]'), (2, '[4]')) AS v(id, x)"
+    with (
+        closing(PostgresSide(source.dsn, ComparedRelation(query=query), of="source")) as own,
+        closing(PostgresSide(source.dsn, ComparedRelation(table="lists"), of="target")) as other,
+    ):
+        report = compare(own, other, CompareRequest(settle_s=0.0, key=["id"]))
+    assert differing_ids(report) == {2}
 
 
 def test_the_command_says_what_it_has_found(source, copy, run_command):

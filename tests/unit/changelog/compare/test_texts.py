@@ -43,3 +43,23 @@ def test_other_intervals_differ(one, other):
 )  # fmt: skip
 def test_a_float_is_shown_by_the_fewest_digits_even_where_fewer_are_too_large(bits, number):
     assert shown(CompareForm(TypeFamily.REAL), bits) == number
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1" + "0" * 131071, "1e131071"), ("0." + "0" * 16382 + "1", "1e-16383"), ("1.50", "15e-1"),
+     ("-0.0", "0"), ("0e-30000", "0")],
+)  # fmt: skip
+def test_a_number_with_and_without_an_exponent_is_one_value(one, other):
+    form = CompareForm(TypeFamily.NUMERIC)
+    assert normal(form, one) == normal(form, other)
+
+
+def test_digits_of_other_scripts_are_no_number():
+    form = CompareForm(TypeFamily.NUMERIC)
+    assert normal(form, "\uff11") != normal(form, "1")
+
+
+def test_bytes_are_shown_apart_from_a_text_that_has_their_digits():
+    form = CompareForm(TypeFamily.BYTES)
+    assert (shown(form, "00ff"), shown(form, "=00ff")) == ("\\x00ff", "00ff")
