@@ -46,11 +46,11 @@ def verify_copy(
     that did not stop, or the sample was empty; ConfigurationError: an option is wrong, or a side
     refuses; SourceError, SinkError: a side cannot be read.
     """
-    address = parse_target(options.target)
+    address = parse_target(options.target or "")
     certificate = NewCertificate.of(options)
     dsn, table = _source(given_settings, project)
     relation = _relation(options, tables, table)
-    key = tuple(filter(None, (name.strip() for name in options.key.split(","))))
+    key = tuple(parse_columns(options.key, "--key"))
     request = request_of(options, key, parse_columns(options.columns))
 
     @contextmanager

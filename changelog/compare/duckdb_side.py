@@ -303,16 +303,26 @@ class ParquetSide(DuckdbSide):
     def __init__(self, pattern: str) -> None:
         """Check that the files can be read.
 
-        Raises ConfigurationError: there are none, or one is not Parquet; VerdictError: one is being
-        overwritten.
+        Raises ConfigurationError: it is a folder, there are no files, or one is not Parquet;
+        VerdictError: one is being overwritten.
         """
+        if Path(pattern).is_dir():
+            raise ConfigurationError(
+                f"{pattern} is a folder",
+                hint="name its files: 'parquet:FOLDER/*.parquet', or 'parquet:FOLDER/**/*.parquet' "
+                "if it has folders by the value of a column",
+            )
         path = os.path.abspath(pattern)  # noqa: PTH100 - Path has no way to drop `..` of a pattern
         fixed = Path(*takewhile(_GLOB.isdisjoint, Path(path).parts))
         super().__init__(f"parquet:{pattern}", fixed if fixed.is_dir() else fixed.parent)
         path += "/" * pattern.endswith("/")
         self._pattern = path
         self.relation = f"read_parquet({literal(path)}, union_by_name = true)"
-        check_columns(self, "check the path; a pattern has to be quoted: 'parquet:/data/*.parquet'")
+        check_columns(
+            self,
+            "check the path, and that each file is complete; a pattern has to be quoted: "
+            "'parquet:/data/*.parquet'",
+        )
 
     def identity(self) -> Mapping[str, str]:
         """Return the absolute path."""

@@ -25,7 +25,7 @@ class CopyOptions:
 
     subjects: ClassVar[Mapping[str, str]] = {"target": _COPY, "every": _AGAIN}
     target: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--target",
             help="Compare this copy with PostgreSQL, not the log: postgres:DSN/TABLE, "
@@ -33,7 +33,7 @@ class CopyOptions:
             "search:URL/INDEX, topic:NAME, cache:URL/PATTERN. Then --source may be a DSN, or "
             "DSN/TABLE.",
         ),
-    ] = ""
+    ] = None
     query: Annotated[
         str,
         typer.Option(
@@ -143,6 +143,10 @@ class CopyOptions:
 
         Raises ConfigurationError: one is given that does not work here.
         """
+        if self.target == "":
+            raise ConfigurationError(
+                "--target is empty", hint=f"is a variable without a value? {_TARGETS}"
+            )
         if not self.every:
             self._refuse(_OF_ROUNDS, "only works with --every", "--every 1h")
         if not self.repair:

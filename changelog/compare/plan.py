@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ _PRIMES = (61, 251, 1021, 4093, 16381, 65521)
 ROWS_A_BUCKET = 1_000
 _GOLDEN = 0.618  # the golden ratio: its multiples modulo 1 are spread evenly, however many
 _MOST_LISTED = 12
+_COLUMN_NAME = r'\s*("(?:[^"]|"")+"|[^",=\s](?:[^",=]*[^",=\s])?)\s*'
+_COLUMN = re.compile(rf"{_COLUMN_NAME}(?:={_COLUMN_NAME})?(?:,|$)")
 ALL = "*"
 """The entry of `--columns` that stands for all columns that are not named."""
 
@@ -105,21 +108,33 @@ def parse_sample(text: str) -> float:
     return number
 
 
-def parse_columns(text: str) -> dict[str, str]:
-    """Return the target's column name by the source's, from `a=b,c`.
+def parse_columns(text: str, option: str = "--columns") -> dict[str, str]:
+    """Return the target's column name by the source's, from `a=b,c`; quotes as in SQL.
 
     Raises ConfigurationError: a name is empty, or a column is named twice.
+
+    >>> parse_columns('a=b, "c,d"="e=f"')
+    {'a': 'b', 'c,d': 'e=f'}
     """
     names: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
-        source_name, equals, target_name = (word.strip() for word in part.partition("="))
-        if not source_name or (equals and not target_name) or source_name in names:
+    place = 0
+    while place < len(text):
+        part = _COLUMN.match(text, place)
+        source_name, target_name = map(_unquoted, part.groups()) if part else ("", None)
+        if part is None or not source_name or target_name == "" or source_name in names:
             raise ConfigurationError(
-                f"--columns {part!r} has an empty name, or a column that is named twice",
-                hint="--columns '*,price=unit_price': the source's name, then the target's",
+                f"{option} {text!r} has an empty name, or a column that is named twice",
+                hint="--columns '*,price=unit_price': the source's name, then the target's; a name "
+                'with a comma, = or a quote in it stands in "quotes"',
             )
         names[source_name] = target_name or source_name
+        place = part.end()
     return names
+
+
+def _unquoted(name: str | None) -> str | None:
+    is_quoted = name is not None and name.startswith('"')
+    return name[1:-1].replace('""', '"') if is_quoted and name else name
 
 
 def make_plan(
@@ -141,9 +156,7 @@ def make_plan(
     reasons: dict[str, str] = {}
     notes: list[str] = []
     all_names = source if ALL in columns or not columns else ()
-    for name in dict.fromkeys((*key, *columns, *all_names)):
-        if name == ALL:
-            continue
+    for name in dict.fromkeys((*key, *(name for name in columns if name != ALL), *all_names)):
         is_required = name in columns or name in key
         source_type = source.get(name)
         if source_type is None:

@@ -105,7 +105,7 @@ def _normal(kind: TypeFamily, text: str) -> str:  # noqa: PLR0911 - one per fami
             return _time(text)
         case TypeFamily.INTERVAL:
             return _interval(text)
-        case TypeFamily.TEXT | TypeFamily.PLAIN | TypeFamily.OPAQUE:
+        case TypeFamily.TEXT | TypeFamily.PLAIN | TypeFamily.EMPTY | TypeFamily.OPAQUE:
             return text
 
 

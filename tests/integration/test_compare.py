@@ -177,6 +177,22 @@ def test_a_numeric_that_no_float_holds_differs_from_each(source, tmp_path, float
     assert differing_ids(report) == {0, 1, 2}
 
 
+def test_any_name_can_be_a_column_of_the_key(source, tmp_path, run_command):
+    with closing(psycopg2.connect(source.dsn)) as connection, connection:
+        connection.cursor().execute(
+            """CREATE TABLE odd ("*" int, "a,b" int, "c=""d" int, PRIMARY KEY ("*", "a,b"));
+               INSERT INTO odd VALUES (1, 2, 3);
+               CREATE TABLE odd_copy AS SELECT "*", "a,b", "c=""d" + 1 AS other FROM odd"""
+        )
+    words = ["verify", "odd", "--source", source.dsn, "--settle", "0", "--json"]
+    server = KINDS["postgres"](source.dsn, tmp_path).target.rpartition("/")[0]
+    words += ["--target", f"{server}/odd_copy"]
+    assert run_command([*words, "--columns", '"a,b"'])[0] == 0
+    code, _, said = run_command([*words, "--key", '*,"a,b"', "--columns", '*,"c=""d"=other'])
+    assert code == 3
+    assert "differs from its source in 1 keys" in said
+
+
 def test_a_column_of_nulls_alone_is_compared(source, tmp_path):
     file = tmp_path / "copy.parquet"
     pq.write_table(pa.table({"id": [1, 2], "x": pa.nulls(2), "y": pa.nulls(2)}), file)
