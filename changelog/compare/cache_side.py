@@ -25,10 +25,26 @@ from changelog.contract.base.secret import redacted
 
 _PLACE = re.compile(r"((?:rediss?|valkeys?)(?:\+cluster)?://[^/]+(?:/\d+)?)/(.+)", re.DOTALL)
 _PAGE = 1_000
-_GLOB = re.compile(r"[*?\[\\]")
+_LETTER = re.compile(r"\\.|.", re.DOTALL)
 _HINT = "'cache:redis://host:6379/0/orders:*'"
 VALUE = "value"
 """The column that has an entry that is neither a JSON object nor a hash."""
+
+
+def around(pattern: str) -> tuple[str, str]:
+    r"""Return the letters before and after the one `*` of a pattern, none if it has more wildcards.
+
+    >>> around(r"\[a\]:*"), around("a?:*")
+    (('[a]:', ''), ('', ''))
+    """
+    letters = _LETTER.findall(pattern)
+    if letters.count("*") != 1 or {"?", "["} & {*letters}:
+        return "", ""
+    star = letters.index("*")
+    before, after = (
+        "".join(letter[-1] for letter in part) for part in (letters[:star], letters[star + 1 :])
+    )
+    return before, after
 
 
 class CacheSide(DocumentSide):
@@ -54,9 +70,7 @@ class CacheSide(DocumentSide):
                 f"{redacted(address)} does not name entries of a cache", hint=_HINT
             )
         url, self._pattern = parts[1].replace("valkey", "redis", 1), parts[2]
-        star = self._pattern.partition("*")
-        is_plain = not _GLOB.search(star[0] + star[2])
-        self._around = (star[0], star[2]) if is_plain and star[1] else ("", "")
+        self._around = around(self._pattern)
         self._server = redacted(parts[1])
         with self._errors():
             self._client = connect(url, socket_timeout=60, socket_connect_timeout=5)
@@ -132,8 +146,11 @@ class CacheSide(DocumentSide):
             text = entry.decode()
         except UnicodeDecodeError as error:
             raise SinkError(f"{place} cannot be read: it is not UTF-8") from error
+        document = None
+        if text.lstrip().startswith("{"):
+            with suppress(BadRecordError):  # a text that only begins like JSON
+                document = parse_json(entry, "entry")
         try:
-            document = parse_json(entry, "entry") if text.lstrip().startswith("{") else None
             return field_texts(document) if isinstance(document, dict) else {VALUE: text}
         except BadRecordError as error:
             raise SinkError(f"{place} cannot be read: {error}") from error

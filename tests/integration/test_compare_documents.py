@@ -116,6 +116,21 @@ def test_the_entries_of_a_cluster_are_those_of_all_its_servers(
             compared(source, copy)
 
 
+def test_texts_under_names_with_wildcards_letters_are_rows(source, endpoints, prefix, run_command):
+    texts = ["{bad", "[", "plain", '{"unfinished": ']
+    with closing(redis.Redis.from_url(str(endpoints.cache))) as client:
+        for number, text in enumerate(texts):
+            client.set(f"{prefix}[z]?:{number}", text)
+        values = ", ".join(f"({number}, '{text}')" for number, text in enumerate(texts))
+        words = ["verify", "--source", source.dsn, "--key", "id", "--settle", "0", "--json"]
+        words += ["--query", f"SELECT * FROM (VALUES {values}) AS v(id, value)"]
+        words += ["--target", f"cache:{endpoints.cache}/{prefix}\\[z\\]\\?:*"]
+        code, report, said = run_command(words)
+        assert (code, report["rows_target"]) == (0, len(texts)), said
+        client.set(f"{prefix}[z]?:0", "{worse")
+        assert run_command(words)[0] == 3
+
+
 @pytest.mark.parametrize(
     ("target", "code", "part"),
     [
