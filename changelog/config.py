@@ -38,7 +38,15 @@ from changelog.runtime.setting import (
     declared,
     variable_of,
 )
-from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources, of_source
+from changelog.sections import (
+    CaptureSettings,
+    Http,
+    Kafka,
+    Postgres,
+    Registry,
+    Sources,
+    of_source,
+)
 
 if TYPE_CHECKING:
     from changelog.stack.base.state import Endpoints
@@ -59,7 +67,8 @@ _USUAL = {
 """Options with the places where most servers are, which some programs take without a word."""
 
 _OURS: Mapping[str, type[BaseModel]] = {
-    section.section: section for section in (Postgres, Kafka, Registry, CaptureSettings, Sources)
+    section.section: section
+    for section in (Postgres, Kafka, Registry, CaptureSettings, Http, Sources)
 }
 _PARTS = {section.section for section in (Postgres, Kafka, Registry, CaptureSettings)}
 """What a project holds under names of its own."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
+    BaseModel,
     ConfigDict,
     Field,
     RootModel,
@@ -555,6 +556,47 @@ class CaptureSettings(Section):
     def form(self) -> Form:
         """Return the form of the records on the tables' topics."""
         return Form(self.output_format, self.envelope)
+
+
+_LEAST_TOKEN = 16
+
+
+class HttpToken(BaseModel):
+    """A token that may write records by HTTP."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    token: Annotated[
+        str, Field(min_length=_LEAST_TOKEN, repr=False), Setting("The token.", secret=True)
+    ]
+    topics: Annotated[list[str], Setting("The topics that it may write to, `*` for any text.")]
+
+
+class Http(Section):
+    """Settings of the records that `changelog serve` takes by HTTP."""
+
+    section: ClassVar[str] = "http"
+    topics: Annotated[
+        list[str],
+        Setting(
+            "The topics that requests with the worker's own token may write to by HTTP, or those "
+            "by loopback where it has none; `*` for any text."
+        ),
+    ] = Field(default_factory=list)
+    tokens: Annotated[
+        dict[str, HttpToken],
+        Setting(
+            "Further tokens, each by a name, that may write to some topics and do nothing else: "
+            "docs/http-in.md.",
+            secret=True,
+        ),
+    ] = Field(default_factory=dict)
+    remember_hours: Annotated[
+        float, Field(gt=0), Setting("How long the id of a request is remembered.")
+    ] = 24.0
+    largest_bytes: Annotated[int, Field(ge=1), Setting("The longest body of a request.")] = 1 << 20
+    requests_per_second: Annotated[
+        int, Field(ge=1), Setting("How many requests a worker takes in a second.")
+    ] = 500
 
 
 class Sources(RootModel[dict[str, dict[str, Any]]]):

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from changelog.connect.answers import WorkerAnswers
 from changelog.connect.http.additions import Addition
 from changelog.connect.http.admission import Admission
+from changelog.connect.http.bodies import whole_body
 from changelog.connect.http.guard import Guard, error_answer
 from changelog.connect.plugins import Plugins
 from changelog.connect.requests import ApiRequest, HttpAnswer, RequestError
@@ -93,14 +94,7 @@ def _endpoint(acts: dict[str, Act]) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _body(request: Request) -> Any:  # noqa: ANN401 - any JSON
-    raw = bytearray()
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BYTES:
-        raise RequestError(413, f"a request may have {MOST_BYTES} bytes at most")
-    async for part in request.stream():
-        raw += part
-        if len(raw) > MOST_BYTES:
-            raise RequestError(413, f"a request may have {MOST_BYTES} bytes at most")
+    raw = await whole_body(request, MOST_BYTES)
     if not raw:
         return None
     # A browser lets a page of another site send forms, plain text and untyped bytes here, but JSON

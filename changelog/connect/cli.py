@@ -124,6 +124,7 @@ def serve(project: ProjectOption = Path(), *, overrides: Given, options: _Serve)
             AdditionPlace(
                 folder=project,
                 settings=settings,
+                group=options.group,
                 admission=admission,
                 is_tls=is_tls,
                 sessions=EndedSessions(store),

@@ -187,6 +187,24 @@ class SchemaRegistry:
             return None
         return RegisteredSchema(schema.schema_type or "AVRO", str(schema.schema_str))
 
+    def register(self, subject: str, schema: RegisteredSchema) -> int:
+        """Return the id of another program's schema under a subject, registering it when it is new.
+
+        Raises SchemaConflictError: the registry refuses it.
+        """
+        registered = Schema(schema.text, schema.kind)
+        return self._ask_about(subject, lambda: self._client.register_schema(subject, registered))
+
+    def is_version(self, subject: str, schema: RegisteredSchema) -> bool:
+        """Return whether a schema is registered under a subject."""
+        registered = Schema(schema.text, schema.kind)
+        return (
+            self._ask_about(
+                subject, lambda: _or_none(lambda: self._client.lookup_schema(subject, registered))
+            )
+            is not None
+        )
+
     def present(self, subjects: Iterable[str]) -> list[str]:
         """Return the existing ones of some subjects, in order."""
         there = set(self._ask("subjects", self._client.get_subjects))

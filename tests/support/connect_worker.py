@@ -5,7 +5,8 @@ the first worker that is between the two dies there (`DIES_ONCE` in the environm
 that says it has happened). Of streams of changes: `FORGETS` begins each at
 the newest frontier, wherever its client goes on from; `TRUSTS` takes every mark for one from which
 nothing was forgotten; `READS_AHEAD` reads on, whether the client takes what it is sent or not.
-`HURRIES` is no defect: a client that takes nothing is let go after two seconds.
+`HURRIES` is no defect: a client that takes nothing is let go after two seconds. Faults of records
+by HTTP: `tests.support.produce_faults`.
 """
 
 import os
@@ -17,10 +18,10 @@ from typing import Any
 
 from changelog.cli import main
 from changelog.connect.postgres.target import SinkDatabase
+from tests.support.produce_faults import DIES_ONCE, seed_faults
 
 DEFECT = "--places-are-never-moved"
 AHEAD = "--places-move-ahead-of-a-kill"
-DIES_ONCE = "CHANGELOG_TEST_DIES_ONCE"
 FORGETS = "--streams-forget-where-they-were"
 TRUSTS = "--streams-trust-every-mark"
 READS_AHEAD = "--streams-read-ahead"
@@ -119,4 +120,5 @@ if __name__ == "__main__":
         if defect in sys.argv:
             sys.argv.remove(defect)
             seeded()
+    seed_faults(sys.argv)
     main()

@@ -25,7 +25,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.reference import page
 from changelog.runtime.command_line import Chosen, takes
 from changelog.runtime.setting import DeclaredSetting, Given, Section, Setting, declared
-from changelog.sections import CaptureSettings, Kafka, Postgres, Registry, Sources
+from changelog.sections import CaptureSettings, Http, Kafka, Postgres, Registry, Sources
 from replay.base.sections import Logs, Spark
 from views.base.sections import Rebuild, Sinks
 from views.cli import app as views_app
@@ -41,6 +41,7 @@ TABLES: dict[str, Any] = {
     "rebuild.values": {"public.a.b": "text"},
     "capture.groups": {"large": ["public.orders"]},
     "sources": {"crm": {"dsn": "other"}},
+    "http.tokens": {"phone": {"token": "0123456789abcdef", "topics": ["clicks"]}},
 }
 NUMBERS = {"capture.snapshot_workers": 64}
 TEXTS = {"capture.start_lsn": "0/16B3748", "capture.source": "crm"}
@@ -372,6 +373,12 @@ def test_a_log_is_of_another_program_or_of_another_capture(
         load(folder)
 
 
+INNER = {
+    "sources": '{"a": {"dsn": "canary"}}',
+    "http.tokens": '{"a": {"token": "canary-0123456789", "topics": []}}',
+}
+
+
 def test_no_secret_is_shown_when_settings_are_printed_or_dumped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,12 +386,13 @@ def test_no_secret_is_shown_when_settings_are_printed_or_dumped(
     assert len(secret) >= 8
     for each in secret:
         table = each.shape is dict
-        said = '{"a": {"dsn": "canary"}}' if each.name == "sources" else '{"a": "canary"}'
+        said = INNER.get(each.name, '{"a": "canary"}')
         monkeypatch.setenv(each.variable, said if table else "canary")
     project = load(folder)
     sections = [project.capture, project.section(Spark), project.section(Sinks)]
     sections += [Postgres(dsn="canary"), Kafka(options={"a": "canary"})]
     assert "canary" not in repr(project.section(Sources))
+    assert "canary" not in repr(project.section(Http)) + project.section(Http).model_dump_json()
     assert project.section(Spark).settings == {"a": "canary"}
     shown = [repr(project), *map(repr, sections), *(each.model_dump_json() for each in sections)]
     assert not [text for text in shown if "canary" in text]

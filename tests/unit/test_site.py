@@ -29,6 +29,7 @@ TESTS = {
     "docs/archive.md": ("test_archive",),
     "docs/certificate.md": ("test_row_digests",),
     "docs/connect.md": ("test_connect_page",),
+    "docs/http-in.md": ("test_http_in",),
     "docs/design.md": ("test_design_page",),
     "docs/examples.md": ("test_examples",),
     "docs/history.md": ("test_history",),

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Scope
 
 from changelog.connect.http.additions import AdditionPlace
+from changelog.connect.http.guard import PER_SECOND
 from views.page.access import Access
 from views.page.answers import ROOT, PageAnswers
 
@@ -42,6 +43,11 @@ class Page:
         process.
         """
         return not query and _LINKABLE.fullmatch(path) is not None
+
+    @property
+    def per_second(self) -> float:
+        """Return the number of requests with credentials that are answered in a second."""
+        return PER_SECOND
 
     def end(self) -> None:
         """End the open streams."""

@@ -36,6 +36,7 @@ class AdditionPlace:
 
     folder: Path  # the project's folder, as the command line has it
     settings: Project  # the project's settings
+    group: str  # the name of the workers that share the tasks
     admission: Admission  # credentials; an addition gets all requests, and checks them itself
     is_tls: bool  # whether the server speaks HTTPS
     sessions: Sessions  # sessions that were ended, on all workers
@@ -59,6 +60,11 @@ class Addition(Protocol):
 
     def is_for_links(self, path: str, query: bytes) -> bool:
         """Return whether links of other sites may lead there, because a GET changes nothing."""
+        ...
+
+    @property
+    def per_second(self) -> float:
+        """Return the number of requests with credentials that are answered in a second."""
         ...
 
     def end(self) -> None:

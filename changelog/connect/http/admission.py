@@ -34,7 +34,7 @@ class Admission:
 
     def has_token(self, headers: RawHeaders) -> bool:
         """Return whether a request carries the token, as a bearer token or as a password."""
-        return self.is_token(_credential(_header(headers, b"authorization")))
+        return self.is_token(credential(headers))
 
     def is_local(self, headers: RawHeaders) -> bool:
         """Return whether a request is addressed to this machine, by its header Host.
@@ -79,14 +79,14 @@ def _header(headers: RawHeaders, name: bytes) -> bytes:
     return dict(headers).get(name, b"")
 
 
-def _credential(header: bytes) -> bytes:
-    """Return the bearer token, or the password of basic authentication."""
-    scheme, _, credential = header.decode("latin-1").partition(" ")
+def credential(headers: RawHeaders) -> bytes:
+    """Return the bearer token of a request, or the password of basic authentication."""
+    scheme, _, text = _header(headers, b"authorization").decode("latin-1").partition(" ")
     if scheme.lower() == _BEARER:
-        return credential.strip().encode("latin-1")
+        return text.strip().encode("latin-1")
     if scheme.lower() == _BASIC:
         try:
-            return base64.b64decode(credential, validate=True).partition(b":")[2]
+            return base64.b64decode(text, validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):
             return b""
     return b""

@@ -7,6 +7,7 @@ with credentials.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from changelog.connect.http.admission import Admission, is_followed_link, is_for
 log = logging.getLogger("changelog.connect")
 
 PER_SECOND = 50.0
-BURST = 200.0
+BURST, BURST_S = 200.0, 4.0  # requests that may come at once: those of 4 seconds, or 200
 AT_ONCE = 128  # requests answered at once with credentials, and as many without
 BODY_S = 20.0  # how long a request's body may take to arrive
 _SAFE = {"GET", "HEAD"}
@@ -39,13 +40,15 @@ def error_answer(code: int, message: str, headers: dict[str, str] | None = None)
 class _RateLimit:
     """A limit of requests a second, and the number that are being answered."""
 
-    allowance: float = BURST  # requests that may come at once, as of `counted`
+    per_second: float
+    allowance: float = math.inf  # requests that may come at once, as of `counted`
     counted: float = field(default_factory=time.monotonic)
     at_once: int = 0  # requests that are being answered
 
     def allows(self) -> bool:
         now = time.monotonic()
-        self.allowance = min(BURST, self.allowance + (now - self.counted) * PER_SECOND)
+        gained = (now - self.counted) * self.per_second
+        self.allowance = min(max(BURST, BURST_S * self.per_second), self.allowance + gained)
         self.counted = now
         if self.allowance < 1:
             return False
@@ -58,7 +61,10 @@ class Guard:
 
     def __init__(self, app: ASGIApp, admission: Admission, additions: Sequence[Addition]) -> None:
         self._app, self._admission, self._additions = app, admission, additions
-        self._admitted, self._others = _RateLimit(), _RateLimit()
+        self._others = _RateLimit(PER_SECOND)
+        # The connectors have one of their own, and so has each addition.
+        self._admitted = [_RateLimit(addition.per_second) for addition in additions]
+        self._admitted.append(_RateLimit(PER_SECOND))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -66,10 +72,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         path = scope["path"]
-        addition = next((addition for addition in self._additions if addition.takes(path)), None)
+        places = (n for n, addition in enumerate(self._additions) if addition.takes(path))
+        place = next(places, len(self._additions))
+        addition = self._additions[place] if place < len(self._additions) else None
         refusal = self._refusal(scope, addition)
         is_admitted = refusal is None and (addition is None or addition.admits(scope))
-        limit = self._admitted if is_admitted else self._others
+        limit = self._admitted[place] if is_admitted else self._others
         if not limit.allows():
             refusal = error_answer(429, "too many requests", {"Retry-After": "1"})
         elif limit.at_once >= AT_ONCE:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from changelog.connect.rules.settings import SinkConnectorSettings
 from changelog.contract.base.errors import ConfigurationError
-from changelog.contract.log.topic import STATE, TASKS, refused_topic, twin_of
+from changelog.contract.log.topic import REQUESTS, STATE, TASKS, refused_topic, twin_of
 
 
 def state_topic(group: str) -> str:
@@ -19,6 +19,11 @@ def tasks_topic(group: str) -> str:
     return f"{group}{TASKS}"
 
 
+def requests_topic(group: str) -> str:
+    """Return the name of the topic of the ids of requests that wrote records by HTTP."""
+    return f"{group}{REQUESTS}"
+
+
 def check_topics(settings: SinkConnectorSettings, group: str) -> None:
     """Refuse topics that belong to the workers or the brokers.
 
@@ -26,7 +31,7 @@ def check_topics(settings: SinkConnectorSettings, group: str) -> None:
     """
     dead = settings.dead_letters
     for topic in (*settings.topics, *([dead] if dead else ())):
-        if topic in {state_topic(group), tasks_topic(group)}:
+        if topic in {state_topic(group), tasks_topic(group), requests_topic(group)}:
             raise refused_topic(topic)
         if topic.startswith("__"):
             raise ConfigurationError(f'topic "{topic}" belongs to the brokers')

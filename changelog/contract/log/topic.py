@@ -223,18 +223,19 @@ class TopicSettings:
         return faults
 
 
-STATE, TASKS = "-state", "-tasks"  # suffixes of the two topics that a group of workers keeps
+# Suffixes of the topics of a group of workers; the last is there where records come by HTTP.
+STATE, TASKS, REQUESTS = "-state", "-tasks", "-requests"
 
 _OF_BROKERS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
 def twin_of(topic: str) -> str:
-    """Return the other topic of a worker group's pair; empty for a topic of no group.
+    """Return another topic of a topic's worker group; empty for a topic of no group.
 
     >>> twin_of("changelog-connect-state"), twin_of("orders")
     ('changelog-connect-tasks', '')
     """
-    for suffix, other in ((STATE, TASKS), (TASKS, STATE)):
+    for suffix, other in ((STATE, TASKS), (TASKS, STATE), (REQUESTS, STATE)):
         if topic.endswith(suffix):
             return topic.removesuffix(suffix) + other
     return ""

@@ -218,6 +218,8 @@ def test_who_has_no_token_uses_up_nothing_of_those_who_have(monkeypatch):
 class SignIn:
     """A page that everybody may send a form to, and that nobody was let in by."""
 
+    per_second = guard.PER_SECOND
+
     def __init__(self):
         self.waiting = 0
 
