@@ -7,7 +7,6 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -191,10 +190,7 @@ def _json(body: object, status: int = 200, headers: dict[str, str] | None = None
 
 
 def _refused(error: ProduceError) -> Response:
-    document: dict[str, Any] = {"error_code": error.error_code, "message": error.message}
-    if error.record is not None:
-        document["record"] = error.record
-    return _json(document, error.status)
+    return _json({"error_code": error.error_code, "message": error.message}, error.status)
 
 
 def produce(place: AdditionPlace) -> Produce:

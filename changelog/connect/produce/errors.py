@@ -20,10 +20,10 @@ _HUNDRED = 100
 class ProduceError(Exception):
     """A request is refused, and nothing of it is written."""
 
-    def __init__(self, error_code: int, message: str, *, record: int | None = None) -> None:
-        """Take the proxy's code, whose first three digits are HTTP's status, and the record."""
+    def __init__(self, error_code: int, message: str) -> None:
+        """Take the proxy's code, whose first three digits are HTTP's status."""
         super().__init__(message)
-        self.error_code, self.message, self.record = error_code, message, record
+        self.error_code, self.message = error_code, message
 
     @property
     def status(self) -> int:

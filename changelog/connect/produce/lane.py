@@ -66,9 +66,9 @@ class Outgoing:
 class _AbortedError(Exception):
     """A transaction was given up, so that nothing of it stands."""
 
-    def __init__(self, error: KafkaError, *, record: int | None = None) -> None:
+    def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
-        self.error, self.record = error, record
+        self.error = error
 
 
 class _LostError(Exception):
@@ -211,7 +211,9 @@ class Lane:
             self._write(batch)
         except _AbortedError as aborted:
             if aborted.error.code() in _PURGED and attempts:
-                # The client was not done with the end of the transaction before.
+                # The client has not yet ended the transaction before, in which a record was refused.
+                self._producer = None
+                self._take_over()
                 self._write_apart(batch, attempts - 1)
                 return
             refusal = _refusal(aborted)
@@ -242,7 +244,7 @@ class Lane:
             report = self._sent(producer, self._topic, notes)
             self._flush(producer, [report])
         except KafkaException as error:
-            self._abort(producer, error.args[0], None)
+            self._abort(producer, error.args[0])
         except SystemError as error:  # how a fatal error comes while reports are given
             raise _LostError(str(error.__cause__)) from error
         self._commit(producer)
@@ -285,7 +287,7 @@ class Lane:
                 except BufferError:
                     producer.poll(WAIT_S)
                 except KafkaException as error:
-                    self._abort(producer, error.args[0], place)
+                    self._abort(producer, error.args[0])
         return reports
 
     def _flush(
@@ -294,19 +296,18 @@ class Lane:
         """Wait for the reports of all records; give up the transaction if one is refused."""
         producer.flush(_ANSWER_S)
         errors = [
-            (delivered.code() in _PURGED, place, delivered)
+            delivered
             for report in reports
-            for place, delivered in enumerate(report)
+            for delivered in report
             if isinstance(delivered, KafkaError)
         ]
         if errors:
             # One that was purged went because of another one.
-            _, place, error = min(errors, key=lambda entry: entry[:1])
-            self._abort(producer, error, place)
+            self._abort(producer, min(errors, key=lambda error: error.code() in _PURGED))
         if any(delivered is None for report in reports for delivered in report):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    def _abort(self, producer: Producer, error: KafkaError, record: int | None) -> NoReturn:
+    def _abort(self, producer: Producer, error: KafkaError) -> NoReturn:
         """Give up the transaction; raises _AbortedError, or _LostError where that is not sure."""
         if error.fatal():
             raise _LostError(error.str())
@@ -314,7 +315,7 @@ class Lane:
             _repeated(producer.abort_transaction)
         except KafkaException as failure:
             raise _LostError(failure.args[0].str()) from failure
-        raise _AbortedError(error, record=record)
+        raise _AbortedError(error)
 
     def _commit(self, producer: Producer) -> None:
         """Commit; raises _AbortedError, or _LostError where nobody knows whether it stands."""
@@ -323,7 +324,7 @@ class Lane:
         except KafkaException as error:
             cause = error.args[0]
             if cause.txn_requires_abort():
-                self._abort(producer, cause, None)
+                self._abort(producer, cause)
             raise _LostError(cause.str(), may_stand=True) from error
 
 
@@ -355,7 +356,7 @@ def _places(report: Sequence[Message | KafkaError | None]) -> list[tuple[int, in
 def _refusal(aborted: _AbortedError) -> ProduceError:
     passes = meaning(aborted.error).passes
     code, text = (KAFKA_LATER, "Retriable Kafka error") if passes else (KAFKA, "Kafka error")
-    return ProduceError(code, f"{text}: {aborted}; nothing is written", record=aborted.record)
+    return ProduceError(code, f"{text}: {aborted}; nothing is written")
 
 
 def _resolve(outgoing: Outgoing, answer: Answer) -> None:
