@@ -21,8 +21,9 @@ from kafka_connect_api.kafka_connect_api import Api, Cluster  # type: ignore[imp
 
 from changelog.connect.postgres.places import PLACES
 from tests.support.certificates import LOOPBACK, Authority
-from tests.support.connect_worker import AHEAD, DEFECT, DIES_ONCE
+from tests.support.connect_worker import AHEAD, DEFECT
 from tests.support.connect_workers import curl, running, states
+from tests.support.produce_faults import DIES_ONCE
 from tests.support.wait import wait_until
 
 DEADLINE_S = 120

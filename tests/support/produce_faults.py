@@ -12,6 +12,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from changelog.connect.produce import lane
@@ -35,7 +36,7 @@ def seed_faults(words: list[str]) -> None:
             number = signal.SIGKILL if f"{name}=" == DIES else signal.SIGSTOP
             if number == signal.SIGSTOP:  # not the brokers' patience is to decide
                 lane.TRANSACTION_MS = 120_000
-            _end_at(point, lambda number=number: _once(number))
+            _end_at(point, partial(_once, number))
         else:
             _DEFECTS[name]()
 

@@ -211,7 +211,7 @@ class Lane:
             self._write(batch)
         except _AbortedError as aborted:
             if aborted.error.code() in _PURGED and attempts:
-                # The client has not yet ended the transaction before, in which a record was refused.
+                # The client is not done with a transaction before, in which a record was refused.
                 self._producer = None
                 self._take_over()
                 self._write_apart(batch, attempts - 1)

@@ -3,6 +3,7 @@
 import json
 import math
 from io import BytesIO, StringIO
+from typing import Any
 
 import fastavro
 import pytest
@@ -108,4 +109,5 @@ def test_what_does_not_fit_is_refused_with_its_place(schema, text, reason):
 def test_numbers_keep_their_digits():
     assert encoded("long", "9223372036854775807") == b"\xfe" + b"\xff" * 8 + b"\x01"
     assert fastavro.schemaless_reader(BytesIO(encoded("double", "0.1")), "double", None) == 0.1
-    assert math.isnan(fastavro.schemaless_reader(BytesIO(encoded("float", '"NaN"')), "float", None))
+    nan: Any = fastavro.schemaless_reader(BytesIO(encoded("float", '"NaN"')), "float", None)
+    assert math.isnan(nan)
