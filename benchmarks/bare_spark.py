@@ -18,7 +18,7 @@ def main(path: str) -> None:
     prepare_environment(MASTER)
     spark = (
         SparkSession.builder.master(MASTER)
-        .config("spark.jars", ",".join(str(jar) for jar in spark_jars(on_s3=False)))
+        .config("spark.jars", ",".join(str(jar) for jar in spark_jars(None)))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config(
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"

@@ -38,6 +38,7 @@ from changelog.runtime.setting import (
     declared,
     variable_of,
 )
+from changelog.runtime.stores import store_of
 from changelog.sections import (
     CaptureSettings,
     Http,
@@ -112,7 +113,11 @@ class Project:
         return _Endpoints(self.root, ()).find(name)
 
     def under(self, place: str) -> str:
-        """Return a path of the settings, which is one of the project's folder, or a URI."""
+        """Return a path of the settings, which is one of the project's folder, or a URI.
+
+        Raises ConfigurationError: the URI is of no store that there is.
+        """
+        store_of(place)
         return place if "://" in place else str((self.root / place).resolve())
 
     @property

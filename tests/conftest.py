@@ -98,7 +98,7 @@ _GROUPS = {
         "tests/integration/test_names.py",
         "tests/integration/test_read_columns.py",
         "tests/integration/test_read_page.py",
-        "tests/integration/test_object_store.py",
+        "tests/integration/test_stores.py",
         "tests/integration/test_other_captures.py",
         "tests/integration/test_postgres_view.py",
         "tests/integration/test_provable.py",

@@ -100,7 +100,7 @@ def fetch(
     if has_wheel():  # made here, since a service may not write to the cache
         console = Console(stderr=True)
         keep_classes(
-            spark_jars(on_s3=False),
+            spark_jars(None),
             lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True),
         )
 

@@ -22,6 +22,7 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.native.choice import warn_if_slow
 from changelog.native.records import FoldRecord
+from changelog.runtime.stores import environ_of
 from replay.archive.manifest import ArchivedFile, ArchiveError, Segment
 from replay.archive.store import Archive
 from replay.base.clock import clock_ms
@@ -375,14 +376,13 @@ class FileJob:
     def of(cls, archived: ArchivedCut, topic: str) -> FileJob:
         """Return the job of a topic."""
         frontier, state = archived.cut.record.frontier, archived.topics[topic]
-        store = {name: text for name, text in os.environ.items() if name.startswith("AWS_")}
         return cls(
             topic=topic,
             root=archived.archive.root,
             files=state.files,
             begins=frontier.begins(topic, state.starts),
             ends=frontier.ends[topic],
-            store=store if "://" in archived.archive.root else {},
+            store=environ_of(archived.archive.root, os.environ),
         )
 
     def table(self, number: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""File operations on a warehouse, on a disk or in an object store, with deltalake's credentials.
+"""File operations on a warehouse, on a disk or in a store, with deltalake's credentials.
 
 obstore and deltalake use the same library, so options and environment mean the same to both.
 """
@@ -13,22 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import obstore
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from pyarrow import fs
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.contract.base.secret import redacted
+from changelog.runtime.stores import STORES, Store, arrow_system, files_in, store_of
 from changelog.stack.base.places import is_read_by_all
-from replay.spark.object_store import is_s3, remove_markers
-from replay.spark.warehouse import of_deltalake
+from replay.spark.object_store import MARKING, NOBODY, SETTINGS, remove_markers
 
 log = logging.getLogger("changelog.replay")
 
@@ -42,8 +35,7 @@ def uri_of(warehouse: str) -> str:
 
 def can_copy(place: str) -> bool:
     """Tell whether `Files.copy` works at a place: on a disk, and on the storages of clouds."""
-    scheme = of_deltalake(place).partition("://")[0]
-    return _is_here(place) or scheme in {"s3", "gs", "az", "azure", "abfs", "abfss", "adl"}
+    return store_of(place) != "hdfs"
 
 
 class Files:
@@ -51,7 +43,10 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """List the names in a folder; none when it is not there."""
-        return sorted(entry.base_name for entry in self._listed(folder))
+        system, path = arrow_system(folder)
+        entries = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        # Spark's client for Azure marks a folder by an object of its name, beside what is in it.
+        return sorted({entry.base_name for entry in entries})
 
     def exists(self, place: str) -> bool:
         """Tell whether a file or folder is there."""
@@ -60,28 +55,35 @@ class Files:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the files below a folder, by their names relative to it, and their bytes."""
-        system, path = self._filesystem(folder)
+        system, path = arrow_system(folder)
         below = fs.FileSelector(path, allow_not_found=True, recursive=True)
         files = [entry for entry in system.get_file_info(below) if entry.type is fs.FileType.File]
         return {entry.path.removeprefix(f"{path}/"): entry.size for entry in files}
 
     def footer(self, place: str) -> pq.FileMetaData:
         """Return the metadata in the footer of a Parquet file."""
-        system, path = self._filesystem(place)
+        system, path = arrow_system(place)
         return pq.read_metadata(path, filesystem=system)
 
     def remove(self, folder: str) -> None:
         """Remove a folder and all in it, if it is there."""
         if self.exists(folder):
-            system, path = self._filesystem(folder)
+            system, path = arrow_system(folder)
             system.delete_dir(path)
-            if is_s3(folder) and self.exists(folder):
-                remove_markers(folder, os.environ)
+            self._remove_marks(folder)
+
+    def _remove_marks(self, folder: str) -> None:
+        """Remove the mark by which Hadoop's client keeps an empty folder in a store."""
+        kind = store_of(folder)
+        if kind == "abfs" and self.exists(folder):
+            self.remove_file(folder)  # an object of the folder's name
+        elif kind in MARKING and self.exists(folder):
+            remove_markers(folder, os.environ)
 
     def read(self, place: str) -> bytes:
         """Return the content of a file."""
         folder, _, name = place.rpartition("/")
-        return bytes(obstore.get(self._store(folder), name).bytes())
+        return files_in(folder).read(name)
 
     def create(self, place: str, data: bytes, *, makes_folder: bool = False) -> None:
         """Create a file, whole or not at all; raises FileExistsError if it is there.
@@ -89,49 +91,24 @@ class Files:
         `makes_folder`: whether its folder may be missing.
         """
         folder, _, name = place.rpartition("/")
-        try:
-            obstore.put(self._store(folder, mkdir=makes_folder), name, data, mode="create")
-        except AlreadyExistsError as error:
-            raise FileExistsError(place) from error
+        files_in(folder, mkdir=makes_folder).create(name, data)
 
     def replace(self, place: str, data: bytes) -> None:
         """Write a file, whole or not at all, in the place of one of that name if there is one."""
         folder, _, name = place.rpartition("/")
-        obstore.put(self._store(folder, mkdir=True), name, data)
+        files_in(folder, mkdir=True).replace(name, data)
 
     def remove_file(self, place: str) -> None:
         """Remove a file that is there."""
         folder, _, name = place.rpartition("/")
-        obstore.delete(self._store(folder), name)
+        files_in(folder).remove(name)
 
     def copy(self, folder: str, source: str, target: str) -> None:
         """Copy a file at the storage, without reading it; on a disk both names share the bytes.
 
         `source` and `target`: names relative to the folder.
         """
-        obstore.copy(self._store(folder), source, target)
-
-    def _listed(self, folder: str) -> list[fs.FileInfo]:
-        system, path = self._filesystem(folder)
-        return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
-
-    def _store(self, folder: str, *, mkdir: bool = False) -> ObjectStore:
-        if _is_here(folder):
-            return LocalStore(folder.removeprefix("file://"), mkdir=mkdir)
-        return from_url(of_deltalake(folder))
-
-    def _filesystem(self, place: str) -> tuple[fs.FileSystem, str]:
-        """Return Arrow's file system for a place, and the place's path in it."""
-        if _is_here(place):
-            return fs.LocalFileSystem(), place.removeprefix("file://")
-        uri = of_deltalake(place)
-        root, _, name = uri.rpartition("/")
-        handler = DeltaStorageHandler(root)
-        return fs.PyFileSystem(handler), name
-
-
-def _is_here(place: str) -> bool:
-    return "://" not in place or place.startswith("file://")
+        files_in(folder).copy(source, target)
 
 
 @contextmanager
@@ -161,21 +138,22 @@ def marked(warehouse: str) -> Iterator[Path]:
 
 
 def check_writable(warehouse: str) -> None:
-    """Check that a warehouse, a folder here or in an S3-compatible store, can be written.
+    """Check that a warehouse, a folder here or in a store, can be written.
 
     Raises ConfigurationError: it cannot; UnavailableError: the store does not answer.
     """
-    if "://" not in warehouse:
+    kind = store_of(warehouse)
+    if kind is not None:
+        SETTINGS[kind](uri_of(warehouse), os.environ)  # says what is wrong with the environment
+        _check_store(uri_of(warehouse), STORES[kind])
+    elif "://" not in warehouse:
         with marked(warehouse):
             pass
-    elif is_s3(warehouse):
-        _check_store(uri_of(warehouse))
 
 
-def _check_store(warehouse: str) -> None:
+def _check_store(warehouse: str, store: Store) -> None:
     files, place = Files(), f"{warehouse}/_seen-{uuid.uuid4().hex}"
-    hint = "the environment says where it is and who asks: AWS_ENDPOINT_URL, AWS_REGION, "
-    hint += "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
+    hint = f"the environment says where it is and who asks: {store.names}"
     try:
         files.create(place, b"")
         files.remove_file(place)
@@ -188,7 +166,11 @@ def _check_store(warehouse: str) -> None:
         raise ConfigurationError(
             f"the warehouse {warehouse} cannot be written: {_why(error)}", hint=hint
         ) from error
-    except BaseError as error:
+    except (BaseError, OSError) as error:
+        if any(sign in str(error) for sign in NOBODY):
+            raise ConfigurationError(
+                f"nobody says who asks for the warehouse {warehouse}: {_why(error)}", hint=hint
+            ) from error
         raise UnavailableError(
             f"the store of the warehouse {warehouse} does not answer: {_why(error)}", hint=hint
         ) from error
@@ -197,4 +179,5 @@ def _check_store(warehouse: str) -> None:
 def _why(error: Exception) -> str:
     """Return a store's error code, or its message without the request."""
     code = re.search(r"<Code>(\w+)</Code>", str(error))
-    return code[1] if code else str(error).partition("\n")[0].rpartition(" - ")[2]
+    text = code[1] if code else str(error).partition("\n")[0].rpartition(" - ")[2]
+    return redacted(text)

@@ -26,11 +26,12 @@ from pyspark.sql.utils import is_remote as pyspark_is_remote
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
+from changelog.runtime.stores import store_of
 from changelog.stack.download.fetch import spark_jars
 from changelog.stack.download.jre import has_wheel, java_home
 from replay.spark import connect
 from replay.spark.files import check_writable
-from replay.spark.object_store import is_s3, s3_settings
+from replay.spark.object_store import SETTINGS
 from replay.spark.server_look import WantedServer, corrections
 
 LEAST_JAVA = 17
@@ -60,7 +61,9 @@ _FIXED = {
     "spark.sql.variable.substitute": "false",
 }
 """Settings that a user's settings cannot change."""
-_REDACTED = "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key"
+_REDACTED = (
+    "(?i)secret|password|passwd|token|credential|jaas|access[.]?key|keystore[.]key|account[.]key"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
 
     Raises ConfigurationError: the warehouse is in a store that cannot be reached so.
     """
-    on_s3 = is_s3(settings.warehouse) and not is_remote(settings.master)
+    store = None if is_remote(settings.master) else store_of(settings.warehouse)
     ours = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -206,7 +209,7 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
     else:
         ours |= corrections(pyspark.__version__)
         ours["spark.master"] = settings.master
-        ours["spark.jars"] = ",".join(str(path) for path in spark_jars(on_s3))
+        ours["spark.jars"] = ",".join(str(path) for path in spark_jars(store))
     if is_local(settings.master):
         # On one host Delta's log and a shuffle of a usual table need no 50 or 200 tasks.
         ours["spark.databricks.delta.snapshotPartitions"] = "2"
@@ -219,8 +222,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
             # Spark generates the secret. Without one every user of this machine could ask the
             # driver's ports for blocks, or send it messages.
             ours["spark.authenticate"] = "true"
-    if on_s3:
-        ours |= s3_settings(str(settings.warehouse), os.environ)
+    if store is not None:
+        ours |= SETTINGS[store](str(settings.warehouse), os.environ)
     if settings.warehouse is not None and not is_remote(settings.master):
         ours["spark.sql.warehouse.dir"] = settings.warehouse
     return {**ours, **settings.extra, **_java_options(ours, settings.extra), **_FIXED}

@@ -105,8 +105,3 @@ def adding_counted(
         data_change=True,
         stats=json.dumps({"numRecords": rows, **bounds}),
     )
-
-
-def of_deltalake(place: str) -> str:
-    """Return the URI of a place as all programs but Spark write it."""
-    return place.replace("s3a://", "s3://", 1)

@@ -34,7 +34,8 @@ from changelog.contract.base.position import Position
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import SchemaPin
-from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, tidy
+from changelog.runtime.stores import of_deltalake
+from replay.spark.warehouse import SETTINGS, read_rows, tidy
 from replay.verdict.increment import StoredBase
 
 FOLDER = "_checkpoints"

@@ -28,9 +28,10 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 from pyspark.sql import DataFrame
 
+from changelog.runtime.stores import of_deltalake
 from replay.base.clock import clock_ms
 from replay.spark.files import Files
-from replay.spark.warehouse import adding_counted, is_plain, of_deltalake, paths_of
+from replay.spark.warehouse import adding_counted, is_plain, paths_of
 from replay.store.layout import Layout
 
 if TYPE_CHECKING:

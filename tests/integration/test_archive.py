@@ -45,9 +45,9 @@ from tests.support.captured_project import (
 from tests.support.cleaning import present, wait_cleaned
 from tests.support.log_writer import CLEAN_AT_ONCE, LogWriter
 from tests.support.matrix import first
-from tests.support.object_store import object_store
 from tests.support.page_lines import commands_of, plain
 from tests.support.services import own_broker
+from tests.support.stores import KINDS, emulated
 from views.rebuild.plan import plan
 from views.verify.records.archived import LogArchive
 
@@ -425,13 +425,13 @@ def test_records_sent_again_and_a_topic_made_anew(overtaken) -> None:
     assert overtaken.rows() == {5: "anew"}
 
 
-def test_an_archive_in_a_store_that_speaks_s3(project, kafka, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", first(1, KINDS))
+def test_an_archive_in_a_store(kind, project, kafka, tmp_path, monkeypatch) -> None:
     (topic,) = read_topics(project, kafka)
-    with object_store(tmp_path) as store:
-        store.make_bucket("lake")
+    with emulated(kind, tmp_path) as store:
         for name, text in store.environ.items():
             monkeypatch.setenv(name, text)
-        place = "s3://lake/log"
+        place = f"{store.base}/log"
         project.command("archive", "--archive", place)
         project.execute(CHANGES)
         project.capture()

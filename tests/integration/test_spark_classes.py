@@ -28,7 +28,7 @@ def archive():
     if own and own != str(java_home()):
         pytest.skip("sessions run on the Java of JAVA_HOME")
     lines: list[str] = []
-    keep_classes(spark_jars(on_s3=False), lines.append)
+    keep_classes(spark_jars(None), lines.append)
     path = spark_archive(java_home(), pyspark_jars_dir().resolve())
     assert path.is_file(), lines
     return path

@@ -31,8 +31,12 @@ class OwnSession:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")
         return answer
+
+    def kill(self) -> None:
+        """End the process at once, in the middle of a command."""
+        self._process.kill()
 
 
 @contextmanager

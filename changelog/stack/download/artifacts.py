@@ -84,8 +84,8 @@ SPARK_JARS: Mapping[str, tuple[Artifact, ...]] = MappingProxyType(
     }
 )
 """By the minor version of Spark; of others there are none."""
-_HADOOP_AWS = "4.2"
-"""The Spark whose Hadoop `S3_JARS` are for: they must be of its very version."""
+_WITH_STORES = "4.2"
+"""The Spark whose Hadoop `STORE_JARS` are for: most must be of its very version."""
 _NEWEST = "pip install 'pyspark[connect]==4.2.0'"
 
 # What Hadoop needs to reach an S3-compatible store, part by part: the bundle of them all, which it
@@ -105,6 +105,15 @@ S3_JARS: tuple[Artifact, ...] = (
     Artifact("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1"),
     Artifact("org.reactivestreams", "reactive-streams", "1.0.4"),
 )
+STORE_JARS: Mapping[str, tuple[Artifact, ...]] = MappingProxyType(
+    {
+        "s3": S3_JARS,
+        "gs": (Artifact("com.google.cloud.bigdataoss", "gcs-connector", "4.0.4", "jar", "shaded"),),
+        "abfs": (Artifact("org.apache.hadoop", "hadoop-azure", "3.5.0"),),
+        "hdfs": (),  # Spark brings it
+    }
+)
+"""By the kinds of `changelog.runtime.stores`."""
 
 _KAFKA_PARTS = """
     kafka_2.13 kafka-clients kafka-server kafka-server-common kafka-metadata kafka-raft
@@ -142,19 +151,25 @@ POSTGRES: Mapping[int, Artifact] = {
 }
 POSTGRES_15 = POSTGRES[15]
 
-_SERVERS = (*KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15)
-LOCKED = tuple(
-    dict.fromkeys(
-        (*chain(*SPARK_JARS.values()), *S3_JARS, *_SERVERS, ELASTICSEARCH, *POSTGRES.values())
-    )
+# A namenode and a datanode in one process, of Spark's Hadoop; likewise for a test alone.
+HDFS: tuple[Artifact, ...] = (
+    Artifact("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),
+    Artifact("org.junit.jupiter", "junit-jupiter-api", "5.11.4"),
+    Artifact("org.junit.platform", "junit-platform-commons", "1.11.4"),
+    Artifact("org.opentest4j", "opentest4j", "1.3.0"),
 )
 
+_SERVERS = (*KAFKA_JARS, REGISTRY, OPENSEARCH, POSTGRES_15)
+_OF_TESTS = (ELASTICSEARCH, *POSTGRES.values(), *HDFS)
+_OF_SPARK = chain(*SPARK_JARS.values(), *STORE_JARS.values())
+LOCKED = tuple(dict.fromkeys((*_OF_SPARK, *_SERVERS, *_OF_TESTS)))
 
-def spark_artifacts(*, on_s3: bool = False) -> tuple[Artifact, ...]:
+
+def spark_artifacts(store: str | None = None) -> tuple[Artifact, ...]:
     """Return the jars that the installed Spark needs and lacks.
 
     Args:
-        on_s3: those that reach an S3-compatible store too.
+        store: those that reach a store of this kind too.
 
     Raises:
         MissingExtraError: no Spark is installed.
@@ -167,23 +182,26 @@ def spark_artifacts(*, on_s3: bool = False) -> tuple[Artifact, ...]:
             f"pyspark {installed} is installed; this program runs on Spark {versions}",
             hint=_NEWEST,
         )
-    if on_s3 and minor != _HADOOP_AWS:
+    jars = STORE_JARS[store] if store else ()
+    if jars and minor != _WITH_STORES:
         raise ConfigurationError(
-            f"a warehouse on S3 needs Spark {_HADOOP_AWS}; pyspark {installed} is installed",
+            f"a warehouse on {store}:// needs Spark {_WITH_STORES}; pyspark {installed} is "
+            "installed",
             hint=_NEWEST,
         )
-    return (*SPARK_JARS[minor], *(S3_JARS if on_s3 else ()))
+    return (*SPARK_JARS[minor], *jars)
 
 
 def all_artifacts() -> tuple[Artifact, ...]:
-    """Return the files of the servers, and of the installed Spark.
+    """Return the files of the servers, and of the installed Spark; with S3's, no other store's.
 
     Raises:
         MissingExtraError: no Spark is installed.
         ConfigurationError: there are none for its version.
     """
     minor = _installed_spark()[1]
-    return tuple(dict.fromkeys((*spark_artifacts(on_s3=minor == _HADOOP_AWS), *_SERVERS)))
+    spark = spark_artifacts("s3" if minor == _WITH_STORES else None)
+    return tuple(dict.fromkeys((*spark, *_SERVERS)))
 
 
 def _installed_spark() -> tuple[str, str]:

@@ -55,17 +55,17 @@ class FetchProgress:
 Report = Callable[[FetchProgress], None]
 
 
-def spark_jars(on_s3: bool) -> list[Path]:
+def spark_jars(store: str | None) -> list[Path]:
     """Return the jars that a Spark session of ours needs in addition to pyspark's.
 
     Args:
-        on_s3: with those that reach an S3-compatible store.
+        store: with those that reach a store of this kind (`changelog.runtime.stores`).
 
     Raises:
         ConfigurationError: there are none for the installed Spark.
         StackError: one cannot be fetched.
     """
-    return resolve(spark_artifacts(on_s3=on_s3))
+    return resolve(spark_artifacts(store))
 
 
 def resolve(artifacts: Sequence[Artifact], on_progress: Report | None = None) -> list[Path]:

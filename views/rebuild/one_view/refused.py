@@ -20,10 +20,11 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.base.secret import redacted
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.stores import of_deltalake
 from replay.base.failures import translated
 from replay.result.state import States
 from replay.spark.files import uri_of
-from replay.spark.warehouse import SETTINGS, of_deltalake, read_rows, text_literal
+from replay.spark.warehouse import SETTINGS, read_rows, text_literal
 from views.base.config import RebuildSettings
 from views.sinks.base import Sink, left_out_of
 

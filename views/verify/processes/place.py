@@ -1,6 +1,6 @@
 """A folder that several machines share: files are put there and fetched, each with its digest.
 
-It is a local path, or a URI of an object store, with credentials from the environment.
+It is a local path, or a URI of a store, with credentials from the environment.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import obstore
 from obstore.exceptions import BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
 
 from changelog.contract.base.errors import SinkError
-
-_CHUNK_BYTES = 4 << 20
+from changelog.contract.base.secret import redacted
+from changelog.runtime.stores import files_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class SharedFolder:
         Raises SinkError: it cannot be written.
         """
         try:
-            obstore.put(self._store(), name, file)
+            files_in(self.uri, mkdir=True).replace(name, file)
         except (BaseError, OSError, ValueError) as error:
             raise self._refused("written", error) from error
 
@@ -50,7 +48,7 @@ class SharedFolder:
         digest, size = hashlib.sha256(), 0
         try:
             with file.open("wb") as out:
-                for chunk in obstore.get(self._store(), name).stream(_CHUNK_BYTES):
+                for chunk in files_in(self.uri, mkdir=True).chunks(name):
                     digest.update(chunk)
                     size += out.write(chunk)
         except (BaseError, OSError, ValueError) as error:
@@ -63,17 +61,12 @@ class SharedFolder:
         Raises SinkError: the folder cannot be read.
         """
         try:
-            return [file["path"] for batch in obstore.list(self._store()) for file in batch]
+            return files_in(self.uri, mkdir=True).names()
         except (BaseError, OSError, ValueError) as error:
             raise self._refused("read", error) from error
 
-    def _store(self) -> ObjectStore:
-        if "://" not in self.uri or self.uri.startswith("file://"):
-            return LocalStore(self.uri.removeprefix("file://"), mkdir=True)
-        return from_url(self.uri.replace("s3a://", "s3://", 1))
-
     def _refused(self, how: str, error: Exception) -> SinkError:
-        first = str(error).strip().partition("\n")[0]
+        first = redacted(str(error).strip().partition("\n")[0])
         return SinkError(
             f"the folder {self.uri}, which the tasks of a verification share, cannot be {how}: "
             f"{first}",

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,7 @@ from changelog.contract.base.secret import redacted
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
 from changelog.native.columns import NO_EPOCH, NO_PLACE, SCHEMA, RecordFault
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from changelog.runtime.stores import FolderFiles, files_in
 
 _POSITION = np.dtype([("epoch", ">u4"), ("commit_lsn", ">u8"), ("sequence", ">u8")])
 
@@ -68,12 +66,8 @@ class LogArchive:
         self._root = root
 
     @cached_property
-    def _store(self) -> ObjectStore:
-        from obstore.store import LocalStore, from_url  # noqa: PLC0415 - of another extra
-
-        if "://" not in self._root or self._root.startswith("file://"):
-            return LocalStore(self._root.removeprefix("file://"))
-        return from_url(self._root.replace("s3a://", "s3://", 1))
+    def _files(self) -> FolderFiles:
+        return files_in(self._root)
 
     @cached_property
     def _manifests(self) -> list[dict[str, Any]]:
@@ -91,12 +85,10 @@ class LogArchive:
 
     def _chained(self, folder: str) -> list[dict[str, Any]]:
         """Return the documents of a folder, each of which names the one before it."""
-        import obstore  # noqa: PLC0415 - of another extra
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - likewise
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - of another extra
 
         try:
-            batches = obstore.list(self._store, prefix=f"{folder}/")
-            names = sorted(entry["path"] for batch in batches for entry in batch)
+            names = sorted(f"{folder}/{name}" for name in files_in(self._place(folder)).names())
         except (BaseError, OSError) as error:
             raise self._away(folder, error) from error
         manifests: list[dict[str, Any]] = []
@@ -210,11 +202,10 @@ class LogArchive:
         return file
 
     def _bytes(self, name: str) -> bytes:
-        import obstore  # noqa: PLC0415 - of another extra
-        from obstore.exceptions import BaseError  # noqa: PLC0415 - likewise
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - of another extra
 
         try:
-            return bytes(obstore.get(self._store, name).bytes())
+            return self._files.read(name)
         except FileNotFoundError as error:
             raise LogError(f"the archive has lost {self._shown(name)}") from error
         except (BaseError, OSError) as error:
@@ -227,8 +218,11 @@ class LogArchive:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         return UnavailableError(f"the archive does not give {self._shown(name)}: {redacted(line)}")
 
+    def _place(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
     def _shown(self, name: str) -> str:
-        return redacted(f"{self._root}/{name}")
+        return redacted(self._place(name))
 
 
 def as_columns(table: pa.Table, beginning: bytes) -> pa.Table:

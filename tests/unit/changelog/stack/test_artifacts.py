@@ -70,10 +70,10 @@ def test_a_spark_without_jars_is_refused_with_those_that_have_some(monkeypatch):
 
 def test_a_warehouse_on_s3_wants_the_spark_whose_hadoop_its_jars_fit(monkeypatch):
     monkeypatch.setattr(artifacts, "version", lambda _: "4.2.9")
-    assert set(S3_JARS) < set(spark_artifacts(on_s3=True))
+    assert set(S3_JARS) < set(spark_artifacts("s3"))
     monkeypatch.setattr(artifacts, "version", lambda _: "4.0.1")
-    with pytest.raises(ConfigurationError, match=r"S3 needs Spark 4\.2; pyspark 4\.0\.1 is"):
-        spark_artifacts(on_s3=True)
+    with pytest.raises(ConfigurationError, match=r"s3:// needs Spark 4\.2; pyspark 4\.0\.1 is"):
+        spark_artifacts("s3")
     assert not set(S3_JARS) & set(all_artifacts())
 
 

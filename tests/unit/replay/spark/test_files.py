@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from changelog.runtime import stores
 from replay.spark import files
 from replay.spark.files import Files, can_copy, uri_of
 
@@ -17,7 +18,9 @@ def place(request, tmp_path, monkeypatch):
         (tmp_path / "view" / name / "part.parquet").write_text("rows")
     if request.param == "folder":
         return str(tmp_path / "view")
-    monkeypatch.setattr(files, "_is_here", lambda _: False)
+    monkeypatch.setattr(stores, "is_here", lambda _: False)
+    monkeypatch.setattr(stores, "store_of", lambda _: None)
+    monkeypatch.setattr(files, "store_of", lambda _: None)
     return f"file://{tmp_path}/view"
 
 

@@ -3,7 +3,11 @@
 import pytest
 
 from changelog.contract.base.errors import ConfigurationError
-from replay.spark.object_store import is_s3, s3_settings
+from changelog.runtime.stores import STORES
+from changelog.stack.download.artifacts import STORE_JARS
+from replay.spark.object_store import SETTINGS, abfs_settings, gs_settings, s3_settings
+
+PROVIDER = "org.apache.hadoop.fs.azurebfs.oauth2"
 
 LIMITS = (
     "attempts.maximum",
@@ -14,20 +18,6 @@ LIMITS = (
 )
 KEYS = {"AWS_ACCESS_KEY_ID": "who", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_SESSION_TOKEN": "so"}
 LAKE = "spark.hadoop.fs.s3a.bucket.lake"
-
-
-@pytest.mark.parametrize(
-    ("place", "wanted"),
-    [
-        ("s3://b/w", True),
-        ("s3a://b/w", True),
-        ("gs://b/w", False),
-        ("/data/s3", False),
-        (None, False),
-    ],
-)
-def test_where_s3_is_spoken(place, wanted) -> None:
-    assert is_s3(place) is wanted
 
 
 def test_amazon_s_own_store_needs_a_region_at_most() -> None:
@@ -63,6 +53,62 @@ def test_http_is_refused_unless_it_is_allowed(asked) -> None:
     assert allowed[f"{LAKE}.connection.ssl.enabled"] == "false"
 
 
-def test_a_place_without_a_bucket_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no bucket"):
-        s3_settings("s3:///views", {})
+ABFS = "spark.hadoop.fs.azure"
+ACCOUNT = "lake.dfs.core.windows.net"
+AT_AZURE = f"abfss://views@{ACCOUNT}/w"
+SECRETS = {
+    "AZURE_STORAGE_ACCOUNT_KEY": "hidden-key",
+    "AZURE_STORAGE_SAS_TOKEN": "hidden-sas",
+    "AZURE_STORAGE_CLIENT_SECRET": "hidden-secret",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "setting", "text"),
+    [
+        ("AZURE_STORAGE_ACCOUNT_KEY", "account.key", "${env.AZURE_STORAGE_ACCOUNT_KEY}"),
+        ("AZURE_STORAGE_SAS_TOKEN", "sas.fixed.token", "${env.AZURE_STORAGE_SAS_TOKEN}"),
+        (
+            "AZURE_STORAGE_CLIENT_SECRET",
+            "account.oauth2.client.secret",
+            "${env.AZURE_STORAGE_CLIENT_SECRET}",
+        ),
+        ("AZURE_FEDERATED_TOKEN_FILE", "account.oauth2.token.file", "/run/token"),
+        ("", "account.oauth.provider.type", f"{PROVIDER}.MsiTokenProvider"),
+    ],
+)
+def test_at_azure_a_setting_names_the_variable_of_a_secret(environ, setting, text) -> None:
+    given = {environ: SECRETS.get(environ, "/run/token")} if environ else {}
+    settings = abfs_settings(AT_AZURE, {**given, "AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c"})
+    assert settings[f"{ABFS}.{setting}.{ACCOUNT}"] == text
+    assert not set(SECRETS.values()) & set(settings.values())
+
+
+def test_another_store_than_azure_s_speaks_of_blobs_alone() -> None:
+    environ = {"AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:10000/lake", **SECRETS}
+    with pytest.raises(ConfigurationError, match="speaks HTTP, by which"):
+        abfs_settings(AT_AZURE, environ)
+    environ["AZURE_ALLOW_HTTP"] = "true"
+    with pytest.raises(ConfigurationError, match="speaks HTTP, and abfss:// is HTTPS"):
+        abfs_settings(AT_AZURE, environ)
+    settings = abfs_settings(AT_AZURE.replace("abfss", "abfs"), environ)
+    assert settings[f"{ABFS}.abfs.endpoint"] == "127.0.0.1:10000"
+    assert settings[f"{ABFS}.fns.account.service.type"] == "BLOB"
+
+
+def test_google_s_client_reads_the_environment_itself(tmp_path) -> None:
+    settings = gs_settings("gs://lake/w", {"GOOGLE_APPLICATION_CREDENTIALS": "/run/me.json"})
+    assert settings["spark.hadoop.fs.gs.auth.type"] == "APPLICATION_DEFAULT"
+    assert "/run/me.json" not in settings.values()
+    path = tmp_path / "account.json"
+    path.write_text('{"private_key": "hidden", "gcs_base_url": "http://127.0.0.1:1"}')
+    settings = gs_settings("gs://lake/w", {"GOOGLE_SERVICE_ACCOUNT": str(path)})
+    assert settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] == str(path)
+    assert settings["spark.hadoop.fs.gs.storage.root.url"] == "http://127.0.0.1:1/"
+    assert "hidden" not in settings.values()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        gs_settings("gs://lake/w", {"GOOGLE_SERVICE_ACCOUNT": str(tmp_path / "none")})
+
+
+def test_each_store_has_its_settings_and_jars() -> None:
+    assert set(STORES) == set(SETTINGS) == set(STORE_JARS)
