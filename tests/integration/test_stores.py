@@ -269,13 +269,17 @@ def test_of_those_who_create_a_file_one_wins(store):
             )
             for name in names
         ]
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            process.stdin.close()
+        pipes = [(process.stdin, process.stdout) for process in processes]
+        for _, output in pipes:
+            assert output is not None
+            assert output.readline() == "ready\n"
+        for start, _ in pipes:
+            assert start is not None
+            start.close()
         won = {
-            name: json.loads(process.stdout.read())
-            for name, process in zip(names, processes, strict=True)
+            name: json.loads(output.read())
+            for name, (_, output) in zip(names, pipes, strict=True)
+            if output is not None
         }
     assert sorted(chain(*won.values())) == list(range(30))
     read = "import sys; from replay.spark.files import Files; root = sys.argv[1]\n"

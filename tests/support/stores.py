@@ -24,7 +24,7 @@ from pathlib import Path
 import httpx
 import pytest
 from filelock import FileLock
-from obstore.store import AzureStore, GCSStore
+from obstore.store import AzureStore, GCSStore, ObjectStore
 
 from changelog.stack.base.places import cache_dir
 from changelog.stack.base.ports import LOOPBACK, answers, pick
@@ -66,25 +66,23 @@ class Emulated:
 
             entries = Client(self.base).list_status("/", True)
             return [entry.path.lstrip("/") for entry in entries if not entry.isdir]
+        store: ObjectStore
         if self.kind == "gs":
             path = self.environ["GOOGLE_SERVICE_ACCOUNT"]
             store = GCSStore("lake", config={"service_account": path})
         else:
-            store = AzureStore("lake", config=_azure_config(self.environ))
+            store = AzureStore(
+                "lake",
+                account_name=_ACCOUNT,
+                account_key=_KEY,
+                endpoint=f"{self.environ['AZURITE_BLOB_STORAGE_URL']}/{_ACCOUNT}",
+                client_options={"allow_http": True},
+            )
         return [entry["path"] for batch in store.list() for entry in batch]
 
     def has(self, part: str) -> bool:
         """Tell whether a name has this part."""
         return any(part in name for name in self.names())
-
-
-def _azure_config(environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "account_name": environ["AZURE_STORAGE_ACCOUNT_NAME"],
-        "account_key": environ["AZURE_STORAGE_ACCOUNT_KEY"],
-        "endpoint": f"{environ['AZURITE_BLOB_STORAGE_URL']}/{_ACCOUNT}",
-        "allow_http": "true",
-    }
 
 
 @contextmanager
