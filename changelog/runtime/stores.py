@@ -264,7 +264,7 @@ class _HdfsFiles:
 
 @contextmanager
 def _hdfs_errors() -> Iterator[None]:
-    """Turn what hdfs-native raises beside OSError into one."""
+    """Turn other errors of hdfs-native into an OSError."""
     try:
         yield
     except RuntimeError as error:

@@ -174,7 +174,7 @@ def _azure_endpoint(environ: Mapping[str, str]) -> str:
 
 
 def _azure_account(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return who asks, by Hadoop's names; secrets by the names of their variables."""
+    """Return the account and its rights, by Hadoop's names; secrets as the names of variables."""
     if key := _first_name(environ, _AZURE_KEYS):
         return {"account.auth.type": "SharedKey", "account.key": _later(key)}
     if sas := _first_name(environ, _AZURE_SAS):
