@@ -53,7 +53,7 @@ class CacheSide(DocumentSide):
     comes_twice = True
 
     def __init__(self, address: str, key: Sequence[str], fields: Sequence[str] = ()) -> None:
-        """Read all entries; `fields` may be in none of them, and then there may be no entry.
+        """Read all entries; `fields` may be in none of them.
 
         Raises ConfigurationError: the address is none, the server does not let us in, or redis is
         not installed; UnavailableCopyError: the server does not answer; SinkError: it refuses, or
@@ -87,11 +87,12 @@ class CacheSide(DocumentSide):
             raise
         super().__init__(f"cache:{redacted(address)}", key, fields)
         self.load()
-        if not (self._batches or fields):
-            self.close()
-            raise ConfigurationError(
-                f'the cache {self._server} has no entry that matches "{self._pattern}"', hint=_HINT
-            )
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a note if there is no entry."""
+        if self._batches:
+            return ()
+        return (f'the cache {self._server} has no entry that matches "{self._pattern}"',)
 
     def _check_alone(self) -> None:
         """Refuse one server of a cluster, which has a part of the entries."""

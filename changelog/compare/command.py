@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from changelog.compare.address import TargetAddress, is_dsn, parse_target, split_table
 from changelog.compare.certificate import ComparedPair, NewCertificate
 from changelog.compare.compare import CompareRequest, compare
+from changelog.compare.document_side import DocumentSide
 from changelog.compare.duckdb_side import DuckdbFileSide, ParquetSide
 from changelog.compare.options import CopyOptions
 from changelog.compare.plan import parse_columns, parse_sample
@@ -67,6 +68,8 @@ def verify_copy(
                 )
             ) as target,
         ):
+            if isinstance(target, DocumentSide):
+                target.expect(request.columns.get(name, name) for name in source.columns())
             yield source, target
 
     if options.repair:

@@ -7,8 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from threading import Event
 
 from changelog.compare.plan import ComparePlan, KeyBuckets, are_whole, bucket_count, make_plan
 from changelog.compare.postgres import PostgresSide
@@ -22,6 +23,7 @@ _GROUP_ROWS = 50_000
 _NO_ROWS = Digest(0, 0)
 _CHECKS = 5
 """How often a key that keeps coming and going is looked for in its bucket."""
+_INTERRUPTS_EVERY_S = 0.2
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
 PATIENCE_S = 60.0
 """How long keys that keep changing are looked at, or six times the lag bound if that is longer."""
@@ -48,7 +50,7 @@ def compare(
     began: Moment | None = None,
     tell: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Report:
     """Compare a copy with its source.
 
@@ -59,6 +61,40 @@ def compare(
         ConfigurationError: columns cannot be paired.
         SourceError, SinkError: a side cannot be read.
     """
+    # A statement of hours in this thread would keep Ctrl-C waiting.
+    stop = Event()
+    with ThreadPoolExecutor(1) as pool:
+        report = pool.submit(
+            _compared,
+            source,
+            target,
+            request,
+            began=began,
+            tell=tell,
+            clock=clock,
+            sleep=sleep or stop.wait,
+        )
+        try:
+            return report.result()
+        except BaseException:
+            stop.set()
+            while not report.done():
+                source.interrupt()
+                target.interrupt()
+                wait([report], _INTERRUPTS_EVERY_S)
+            raise
+
+
+def _compared(
+    source: PostgresSide,
+    target: Side,
+    request: CompareRequest,
+    *,
+    began: Moment | None,
+    tell: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], object],
+) -> Report:
     started = clock()
     plan = _plan(source, target, request)
     for side in (source, target):

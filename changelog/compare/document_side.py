@@ -149,6 +149,13 @@ class DocumentSide(DuckdbSide):
         for name in fields:
             self._add_field(name)
 
+    def expect(self, fields: Iterable[str]) -> None:
+        """Take fields for granted if there is no document, which would tell them."""
+        if not self._batches:
+            for name in fields:
+                if name not in self._fields:
+                    self._add_field(name)
+
     @abstractmethod
     def _read(self) -> Iterator[Document]:
         """Yield all documents."""

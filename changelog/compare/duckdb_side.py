@@ -43,6 +43,7 @@ _PAUSES_S = (0.3, 0.6, 1.2, 2.4)
 """Waits after failed attempts to read a copy whose file is locked or being overwritten."""
 _RECENT_S = 10.0
 """A file that was written so recently may still be incomplete."""
+_RENAMED = re.compile(r"(.+)_[0-9]+", re.DOTALL)
 _LOCKED = "Could not set lock on file"
 _LOCKED_BY = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 _SETTINGS = {
@@ -69,6 +70,7 @@ class DuckdbSide(ABC):
         self.place = place
         self.relation = ""
         self._was_read = False
+        self._is_interrupted = False
         self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
         self.database: duckdb.DuckDBPyConnection = closed_database(
             {**_SETTINGS, "temp_directory": self._folder.name},
@@ -225,6 +227,8 @@ class DuckdbSide(ABC):
 
         tries = 0
         while True:
+            if self._is_interrupted:
+                raise SinkError(f"{self.place}: the comparison was interrupted")
             files = self.files()
             try:
                 with self.opened():
@@ -291,6 +295,11 @@ class DuckdbSide(ABC):
         """Return facts about what was read."""
         return ()
 
+    def interrupt(self) -> None:
+        """End the work of another thread with an error: its statement, and those that follow."""
+        self._is_interrupted = True
+        self.database.interrupt()
+
     def close(self) -> None:
         """Close the database and remove the scratch folder."""
         self.database.close()
@@ -323,6 +332,25 @@ class ParquetSide(DuckdbSide):
             "check the path, and that each file is complete; a pattern has to be quoted: "
             "'parquet:/data/*.parquet'",
         )
+
+    def columns(self) -> Mapping[str, Native]:
+        """Return the columns of the files.
+
+        Raises ConfigurationError: the names of two differ only in case.
+        """
+        columns = super().columns()
+        names = f"SELECT DISTINCT name FROM parquet_schema({literal(self._pattern)})"
+        written = {name for (name,) in self._fetched(names)}
+        lower = [name.lower() for name in columns]
+        for name in columns.keys() - written:  # renamed by DuckDB, or the name of a folder
+            renamed = _RENAMED.fullmatch(name.lower())
+            if renamed and renamed[1] in lower:
+                raise ConfigurationError(
+                    f"{self.place} has columns whose names differ only in case, such as "
+                    f'"{renamed[1]}", and DuckDB does not tell them apart',
+                    hint="rename one of them in the files",
+                )
+        return columns
 
     def identity(self) -> Mapping[str, str]:
         """Return the absolute path."""

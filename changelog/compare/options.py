@@ -70,7 +70,7 @@ class CopyOptions:
         int, typer.Option("--show", min=0, help="Most differing keys that are shown with values.")
     ] = 20
     certificate: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--certificate",
             metavar="FILE",
@@ -78,7 +78,7 @@ class CopyOptions:
             ".json: what was compared, when, and the verdict, without values. `changelog verify "
             "FILE` reads it.",
         ),
-    ] = ""
+    ] = None
     certificate_key: Annotated[
         str,
         typer.Option(
@@ -143,10 +143,11 @@ class CopyOptions:
 
         Raises ConfigurationError: one is given that does not work here.
         """
-        if self.target == "":
-            raise ConfigurationError(
-                "--target is empty", hint=f"is a variable without a value? {_TARGETS}"
-            )
+        for name, hint in (("target", _TARGETS), ("certificate", "--certificate FILE.json")):
+            if getattr(self, name) == "":
+                raise ConfigurationError(
+                    f"{_written(name)} is empty", hint=f"is a variable without a value? {hint}"
+                )
         if not self.every:
             self._refuse(_OF_ROUNDS, "only works with --every", "--every 1h")
         if not self.repair:

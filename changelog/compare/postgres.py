@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 import psycopg2
@@ -36,6 +37,8 @@ _SILENCE_S = 60.0
 _PART = re.compile(r'"(?:[^"]|"")*"|[^".]+')
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 _FETCHED = 5_000
+_FIRST_BLOCKS = 10
+"""With a rate: blocks that are read first, to learn how many rows one has."""
 _KEYS_AT_ONCE = 500
 _SETTINGS = (
     "SET jit = off",
@@ -143,7 +146,7 @@ WITH RECURSIVE tree AS (
   UNION ALL SELECT i.inhrelid FROM tree JOIN pg_inherits i ON i.inhparent = tree.oid
 )
 SELECT c.oid::regclass::text, c.relkind::text,
-       pg_relation_size(c.oid) / current_setting('block_size')::int8, c.reltuples::float8
+       pg_relation_size(c.oid) / current_setting('block_size')::int8
 FROM tree JOIN pg_class c ON c.oid = tree.oid WHERE c.relkind IN ('r', 'm', 'f')
 """
 _IDENTITY = """
@@ -232,6 +235,8 @@ class PostgresSide:
             named=f"the connection string of the {of}",
             example="postgresql://user@host:5432/database",
         )
+        self._interrupted = Event()
+        self._rows_read = 0
         self._connection = connect(dsn, application_name="changelog verify")
         try:
             self._prepare(relation)
@@ -454,6 +459,7 @@ class PostgresSide:
                     )
                 )
                 for bucket, rows, total in cursor.fetchall():
+                    self._rows_read += rows
                     earlier = totals.get(bucket, Digest(0, 0))
                     totals[bucket] = Digest(
                         earlier.rows + rows, (earlier.total + int(total)) % SUM_BITS
@@ -474,16 +480,19 @@ class PostgresSide:
             )
         cursor.execute("SET LOCAL max_parallel_workers_per_gather = 0")
         cursor.execute(sql.SQL(_LEAVES).format(oid=sql.Literal(self._oid)))
-        for name, _, blocks, rows in cursor.fetchall():
-            rows_a_block = max(rows / blocks, 1.0) if blocks else 1.0
-            step = max(int(self._rate / rows_a_block), 1)
+        for name, kind, blocks in cursor.fetchall():
             relation = sql.SQL("ONLY " + name)
-            for first in range(0, int(blocks), step):
-                began = time.monotonic()
-                is_last = first + step >= blocks
-                yield relation, _blocks(first, None if is_last else first + step)
-                due_s = step * rows_a_block / self._rate
-                time.sleep(max(due_s - (time.monotonic() - began), 0.0))
+            if kind == "f":  # a foreign table has no blocks here
+                yield relation, sql.SQL("")
+            first, step = 0, _FIRST_BLOCKS
+            while first < blocks:
+                began, before = time.monotonic(), self._rows_read
+                end = first + step
+                yield relation, _blocks(first, None if end >= blocks else end)
+                rows = self._rows_read - before
+                self._interrupted.wait(max(rows / self._rate - (time.monotonic() - began), 0.0))
+                self._check()
+                first, step = end, max(int(self._rate * step / max(rows, step)), 1)
 
     def rows(self, buckets: Sequence[int]) -> Iterator[tuple[Key, int]]:
         """Return keys and digests of the rows of some buckets, as of one snapshot."""
@@ -691,6 +700,12 @@ class PostgresSide:
         rows = self._run(sql.SQL(_CASCADES).format(oid=sql.Literal(self._oid)))
         return [f"{table} (ON DELETE {_CASCADE[action]})" for table, action in rows]
 
+    def interrupt(self) -> None:
+        """End the work of another thread with an error: its statement, and those that follow."""
+        self._interrupted.set()
+        with suppress(psycopg2.Error):
+            self._connection.cancel()
+
     def close(self) -> None:
         """Close the connection."""
         with suppress(psycopg2.Error):
@@ -701,7 +716,12 @@ class PostgresSide:
             cursor.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def _check(self) -> None:
+        if self._interrupted.is_set():
+            raise SourceError(f"{self.place}: the comparison was interrupted")
+
     def _cursor(self) -> extensions.cursor:
+        self._check()
         # A digest may take longer than the usual cursor allows; `_snapshot` watches the server.
         return self._connection.cursor(cursor_factory=extensions.cursor)
 

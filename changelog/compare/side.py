@@ -84,6 +84,9 @@ class Side(Protocol):
     def notes(self) -> tuple[str, ...]:
         """Return facts about what was read that the report shows."""
 
+    def interrupt(self) -> None:
+        """End the work of another thread with an error: its statement, and those that follow."""
+
     def close(self) -> None:
         """Close connections and remove temporary files."""
 

@@ -56,6 +56,8 @@ _MICROSECOND_DIGITS = 6
 _LAST_YEAR = 9999
 _TRUE, _FALSE = {"t", "true"}, {"f", "false"}
 _MOST_DIGITS = 20_000
+_LONGEST_NUMBER = 200_000
+"""More digits than a number of `jsonb` has; written out they could fill the memory."""
 
 
 def row_text(texts: Sequence[str | None]) -> str:
@@ -266,7 +268,10 @@ def _as_jsonb(value: Any) -> str:  # noqa: ANN401 - any JSON
         case None | bool():
             return json.dumps(value)
         case int() | float() | Decimal():
-            plain = format(Decimal(str(value)), "f")
+            number = Decimal(str(value))
+            if abs(number.adjusted()) > _LONGEST_NUMBER:
+                return str(number)
+            plain = format(number, "f")
             return plain.removeprefix("-") if not value else plain
         case dict():
             members = [(name, value[name]) for name in sorted(value, key=_by_length)]

@@ -107,7 +107,7 @@ class KeyWatch:
         lag: Lag,
         *,
         clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], object],
         most_shown: int,
     ) -> None:
         """Remember how to look at the two sides."""

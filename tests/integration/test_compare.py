@@ -18,6 +18,7 @@ from changelog.compare.address import parse_target
 from changelog.compare.command import open_target
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.postgres import ComparedRelation, PostgresSide
+from changelog.contract.base.errors import ConfigurationError
 from tests.support.copies import COLUMNS, KINDS, Source, every_row
 from tests.support.planted import planted_defects
 
@@ -193,6 +194,13 @@ def test_any_name_can_be_a_column_of_the_key(source, tmp_path, run_command):
     assert "differs from its source in 1 keys" in said
 
 
+def test_a_text_is_compared_with_a_float_by_its_value(source, tmp_path):
+    rows = "(1, 1.5::DOUBLE), (2, 1e20), (3, 0.1), (4, 2)"
+    query = "SELECT * FROM (VALUES (1, '1.50'), (2, '1e+20'), (3, '0.10000000000000001'), (4, 'x'))"
+    report = compared_with_parquet(source, tmp_path, "id, x", rows, query + " AS v(id, x)")
+    assert differing_ids(report) == {4}
+
+
 def test_a_column_of_nulls_alone_is_compared(source, tmp_path):
     file = tmp_path / "copy.parquet"
     pq.write_table(pa.table({"id": [1, 2], "x": pa.nulls(2), "y": pa.nulls(2)}), file)
@@ -207,6 +215,21 @@ def test_a_column_of_nulls_alone_is_compared(source, tmp_path):
         report = compare(own, other, CompareRequest(settle_s=0.0, key=["id"]))
     assert report.compared == ("id", "x", "y")
     assert differing_ids(report) == {2}
+
+
+@pytest.mark.parametrize("names", [["id", "A", "a"], ["id", "A", "a", "a_1"]])
+def test_columns_that_differ_only_in_case_are_refused(source, tmp_path, names):
+    file = tmp_path / "copy.parquet"
+    pq.write_table(pa.table([[1]] * len(names), names), file)
+    with pytest.raises(ConfigurationError, match="differ only in case"):
+        open_target(parse_target(f"parquet:{file}"), source.name, Path())
+
+
+def test_names_that_only_look_renamed_are_columns(source, tmp_path):
+    rows = "(1::BIGINT, 2::BIGINT, 3::BIGINT)"
+    query = "SELECT 1::bigint AS id, 2::bigint AS a, 3::bigint AS a_1"
+    report = compared_with_parquet(source, tmp_path, "id, a, a_1", rows, query)
+    assert (report.verified, report.compared) == (True, ("id", "a", "a_1"))
 
 
 def test_lists_are_compared_with_json(source, tmp_path):

@@ -131,11 +131,26 @@ def test_texts_under_names_with_wildcards_letters_are_rows(source, endpoints, pr
         assert run_command(words)[0] == 3
 
 
+def test_a_copy_that_was_emptied_differs_and_an_empty_source_equals_it(
+    source, copy, endpoints, prefix, run_command
+):
+    copy.fill([])
+    words = ["verify", "--source", source.dsn, "--target", copy.target, "--settle", "0", "--json"]
+    words += ["--broker", endpoints.brokers, "--schema-registry", endpoints.schema_registry]
+    code, _, said = run_command([*words, "every"])
+    assert (code, f"differs from its source in {len(ROWS)} keys" in said) == (3, True), said
+    query = f"SELECT * FROM {source.name} WHERE false"
+    code, report, said = run_command([*words, "--query", query, "--key", "id"])
+    assert (code, report["verified"], report["rows_source"]) == (0, True, 0), said
+    is_told = any("has no entry that matches" in note for note in report["notes"])
+    assert is_told is copy.target.startswith("cache:")
+
+
 @pytest.mark.parametrize(
     ("target", "code", "part"),
     [
         ("cache:redis://:s3cret@127.0.0.1:1/0/a:*", 1, "does not answer"),
-        ("cache:{cache}/{prefix}:*", 2, "has no entry that matches"),
+        ("cache:{cache}/{prefix}:*", 3, "differs from its source in"),
         ("cache:{cache}", 2, "does not name entries of a cache"),
         ("cache:{cache}/{prefix}-set*", 1, "it is neither a text nor a hash"),
     ],

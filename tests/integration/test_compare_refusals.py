@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,9 @@ from psycopg2.extensions import make_dsn, parse_dsn
 
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.duckdb_side import _PAUSES_S
+from changelog.compare.plan import KeyBuckets, make_plan
 from changelog.compare.postgres import ComparedRelation, PostgresSide
+from tests.support.wait import wait_until
 
 TABLES = """
 CREATE TABLE orders (id int PRIMARY KEY, t text, n numeric);
@@ -51,6 +54,7 @@ def target(dsn, execute):
             "--target names the environment variable NO_SUCH_VARIABLE, which is not set",
         ),
         (["orders", "--target", ""], 2, "--target is empty"),
+        (["orders", "--certificate", ""], 2, "--certificate is empty"),
         (["orders", "--target", "parquet:/etc"], 2, "/etc is a folder"),
         (["orders", "--columns", "id,,t"], 2, "has an empty name"),
         (["orders", "--target", "duckdb:/missing.duckdb/t"], 2, "there is no file"),
@@ -155,6 +159,54 @@ def test_a_rate_reads_the_table_in_parts(dsn, target):
     ):
         report = compare(source, copy, CompareRequest(settle_s=0.0))
     assert (report.verified, report.source_rows) == (True, 100)
+
+
+@pytest.mark.parametrize("statistics", ["", "ANALYZE grown"])
+def test_a_rate_holds_for_a_table_of_which_statistics_know_nothing(
+    dsn, execute, monkeypatch, statistics
+):
+    """A table that was never analysed, and one that has grown a hundredfold since."""
+    execute("CREATE TABLE grown (id int PRIMARY KEY, t text) WITH (autovacuum_enabled = false)")
+    execute("INSERT INTO grown SELECT n, 'x' FROM generate_series(1, 50) AS n")
+    if statistics:
+        execute(statistics)
+    execute("INSERT INTO grown SELECT n, 'x' FROM generate_series(51, 20000) AS n")
+    with closing(
+        PostgresSide(dsn, ComparedRelation(table="grown"), of="source", rate=4_000)
+    ) as side:
+        parts: list[int] = []
+        pauses_s: list[float] = []
+
+        def pause(seconds: float) -> bool:
+            parts.append(side._rows_read - sum(parts))
+            pauses_s.append(seconds)
+            return False
+
+        monkeypatch.setattr(side._interrupted, "wait", pause)
+        buckets = KeyBuckets(61, by_value=True)
+        columns = side.columns()
+        side.bind(make_plan(columns, columns, key=["id"], columns={}, buckets=buckets))
+        assert sum(digest.rows for digest in side.digests().values()) == 20_000
+    assert max(parts) <= 5_000
+    assert sum(pauses_s) > 3.0
+
+
+def test_ctrl_c_ends_a_comparison_in_the_middle_of_a_statement(dsn, target, execute, tmp_path):
+    words = ["verify", "--source", dsn, "--target", target, "--key", "id"]
+    words += ["--query", "SELECT id, t FROM orders, pg_sleep(600) AS waits"]
+    said = tmp_path / "said"
+    with said.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "changelog", *words], stdout=out, stderr=out
+        )
+        running = (
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'changelog verify'"
+            " AND wait_event = 'PgSleep'"
+        )
+        wait_until(lambda: execute(running), 30, "the statement runs")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130, said.read_text()
+    assert not execute(running), "the server has ended it too"
 
 
 def test_live_writes_are_no_false_alarm_and_a_lost_change_is_found(dsn, target, execute):

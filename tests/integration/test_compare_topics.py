@@ -180,7 +180,7 @@ def topic(endpoints, execute, prefix):
         ([("1", "no json")], 1, "offset 0: the value is not JSON"),
         ([("1", '{"op": "m", "after": {"id": 1}}')], 1, "its op is 'm'"),
         ([('{"id":1}', b"\0\0\0\0\1x")], 1, "of a schema registry, and none is set"),
-        ([], 2, 'the target has no "id"'),
+        ([], 3, "differs from its source in 1 keys"),
     ],
 )
 def test_records_of_other_forms(topic, verify, prefix, records, code, part):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changelog.compare.forms import CompareForm, TypeFamily
-from changelog.compare.texts import normal, shown
+from changelog.compare.texts import jsonb_text, normal, shown
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,13 @@ def test_a_float_is_shown_by_the_fewest_digits_even_where_fewer_are_too_large(bi
 def test_a_number_with_and_without_an_exponent_is_one_value(one, other):
     form = CompareForm(TypeFamily.NUMERIC)
     assert normal(form, one) == normal(form, other)
+
+
+def test_a_number_of_json_that_would_fill_the_memory_stays_as_it_is():
+    assert jsonb_text('{"a": 1e999999999}') == '{"a": 1E+999999999}'
+    assert jsonb_text('{"a": 1e3}') == '{"a": 1000}'
+    form = CompareForm(TypeFamily.JSON)
+    assert normal(form, "1e999999999") != normal(form, "1e999999998")
 
 
 def test_digits_of_other_scripts_are_no_number():
