@@ -13,6 +13,7 @@ from changelog.runtime.edge import run_app
 from changelog.runtime.examples import examples
 from changelog.runtime.installed.extras import check_extra
 from changelog.runtime.process.garbage_collection import collect_rarely
+from changelog.runtime.process.memory import keep_little
 from changelog.runtime.setting import Given
 from changelog.sections import CaptureSettings
 from replay.base.sections import Spark
@@ -89,6 +90,8 @@ def schedule(
 def main() -> None:
     """Run the command line."""
     collect_rarely()
+    if "--follow" in sys.argv:
+        keep_little()
     if sys.argv[1:2] == ["schedule"]:
         # No command beside the views: a view of that name is `rebuild-view --project . schedule`.
         del sys.argv[1]

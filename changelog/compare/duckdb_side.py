@@ -296,7 +296,7 @@ class DuckdbSide(ABC):
         return ()
 
     def interrupt(self) -> None:
-        """End the work of another thread with an error: its statement, and those that follow."""
+        """End the work of another thread with an error: its statement, and any later one."""
         self._is_interrupted = True
         self.database.interrupt()
 

@@ -701,7 +701,7 @@ class PostgresSide:
         return [f"{table} (ON DELETE {_CASCADE[action]})" for table, action in rows]
 
     def interrupt(self) -> None:
-        """End the work of another thread with an error: its statement, and those that follow."""
+        """End the work of another thread with an error: its statement, and any later one."""
         self._interrupted.set()
         with suppress(psycopg2.Error):
             self._connection.cancel()

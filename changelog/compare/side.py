@@ -85,7 +85,7 @@ class Side(Protocol):
         """Return facts about what was read that the report shows."""
 
     def interrupt(self) -> None:
-        """End the work of another thread with an error: its statement, and those that follow."""
+        """End the work of another thread with an error: its statement, and any later one."""
 
     def close(self) -> None:
         """Close connections and remove temporary files."""

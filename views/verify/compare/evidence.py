@@ -21,13 +21,14 @@ from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
+from changelog.runtime.process.memory import return_freed
 from views.base.pace import Tell, quiet
 from views.verify.kept.folder import kept_root
 from views.verify.kept.keeper import NOWHERE, Keeper, Keeping
 from views.verify.log.spread import Spread, SpreadTables
 from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState
-from views.verify.processes.scratch import MEMORY_LIMIT, answers, let_go, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
 from views.verify.processes.stages import StageTimes
 from views.verify.records.archived import LogArchive
 
@@ -243,4 +244,4 @@ class Evidence:
             self.database.interrupt()
             wait(self._ahead.values())  # the thread must not use the database while it is closed
         self._held.close()
-        let_go()
+        return_freed()

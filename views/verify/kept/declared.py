@@ -18,12 +18,12 @@ from changelog.contract.base.errors import LogError, UnavailableLogError, Verdic
 from changelog.contract.forms.declared import DeclaredLog
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.schema import SchemaPin
+from changelog.runtime.process.memory import return_freed
 from views.verify.kept.judgement import ALLOWANCE_MS, BROKERS_CLOCK, COMPACTED, Cleaning, now_ms
 from views.verify.kept.statements import KeptStatements
 from views.verify.log.declared import DeclaredReader, declared_facts, load_statements
 from views.verify.log.registry import WriterSchemas
 from views.verify.log.tables import TableState
-from views.verify.processes.scratch import let_go
 from views.verify.records.read import (
     appended_ends,
     beginnings,
@@ -91,7 +91,7 @@ class KeptLog:
         state = self._kept.begin(self._statements)
         self._taken(now, counts)
         self.touched = 0
-        let_go()
+        return_freed()
         return state
 
     def advance(self, frontier: Frontier, asked_ms: int | None = None) -> TableState:

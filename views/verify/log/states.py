@@ -21,6 +21,7 @@ from changelog.contract.log.topic import schema_topic_of
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
 from changelog.native.columns import SCHEMA
+from changelog.runtime.process.memory import return_freed
 from views.base.pace import Tell, quiet
 from views.verify.log.bag import add_places, keep_rows, read_changes, take_changes
 from views.verify.log.columns import is_by_column
@@ -29,7 +30,7 @@ from views.verify.log.decode import AvroDecoder, Decoder, DocumentDecoder
 from views.verify.log.registry import ArchivedSchemas, WriterSchemas
 from views.verify.log.tables import MANY_ROWS, TableState, create_view, load_state
 from views.verify.log.versions import add_versions, read_versions
-from views.verify.processes.scratch import fill, let_go, make_table
+from views.verify.processes.scratch import fill, make_table
 from views.verify.records.archived import LogArchive
 from views.verify.records.read import beginnings, read_schema_topic
 from views.verify.records.survivors import FoldedBuckets, FoldedTable, SurvivorRules, Survivors
@@ -358,5 +359,5 @@ class FrontierTables:
             state = add_places(self._database, state, folded.places)
             self._database.execute(f"DROP TABLE {quoted(folded.places)}")
         create_view(self._database, state)
-        let_go()
+        return_freed()
         return state

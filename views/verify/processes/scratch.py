@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -137,11 +136,3 @@ def scratch(
             yield database
         finally:
             database.close()
-
-
-def let_go() -> None:
-    """Return free memory to the system, which Arrow and the C library would otherwise keep."""
-    pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -15,8 +15,9 @@ import duckdb
 import pyarrow as pa
 
 from changelog.contract.base.errors import SinkError
+from changelog.runtime.process.memory import return_freed
 from views.base.address import Address
-from views.verify.processes.scratch import fill, first_row, insert, let_go, row_count
+from views.verify.processes.scratch import fill, first_row, insert, row_count
 from views.verify.served.cache import cache_tables
 from views.verify.served.delta import conformed, delta_batches
 from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, DocumentForm
@@ -43,7 +44,7 @@ def read_served(
     """
     _create_table(database, table, columns)
     rows = fill(database, table, _batches(address, columns, key))
-    let_go()
+    return_freed()
     return _without_copies(database, table, rows) if address.sink == "cache" else rows
 
 
