@@ -82,6 +82,7 @@ _GROUPS = {
         "tests/integration/test_verify_views.py",
         "tests/integration/test_wait.py",
         "tests/integration/test_followed_logs.py",
+        "tests/integration/test_http_views.py",
         "tests/integration/test_followed_whole.py",
         "tests/integration/test_full_target.py",
         "tests/integration/test_history.py",

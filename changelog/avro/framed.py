@@ -15,9 +15,11 @@ import orjson
 
 from changelog.avro.bodies import MALFORMED, BodyReader
 from changelog.avro.jsonforms import LOG_FORM
+from changelog.avro.messages import MessageDocuments
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import FRAME_BYTES, unframe
 from changelog.contract.rows.harmless_schema import check_tame
+from changelog.protobuf.compile import compiled
 
 
 class FramedReader:
@@ -35,7 +37,7 @@ class FramedReader:
         schema the one that is read by, whose bodies are the same.
         """
         self._schema, self._prepare = schema, prepare
-        self._bodies: dict[int, BodyReader | None] = {}
+        self._bodies: dict[int, BodyReader | MessageDocuments | None] = {}
 
     def __call__(self, raw: bytes) -> Any:  # noqa: ANN401 - any JSON
         """Return a value in types that orjson writes exactly.
@@ -57,11 +59,13 @@ class FramedReader:
             raise CorruptRecordError(f"{left_over} bytes are left over behind schema {number}")
         return value
 
-    def _body(self, number: int) -> BodyReader | None:
+    def _body(self, number: int) -> BodyReader | MessageDocuments | None:
         """Return the reader of a schema's bodies, or None if they are JSON."""
         kind, text = self._schema(number)
         if kind == "JSON":
             return None
+        if kind == "PROTOBUF":
+            return MessageDocuments(compiled(text, f"schema {number}"))
         if kind != "AVRO":
             raise CorruptRecordError(f"its schema {number} is of the type {kind}")
         check_tame(text, f"schema {number}")

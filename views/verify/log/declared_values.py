@@ -63,6 +63,9 @@ def taker(kind: ColumnType, shape: ValueShape) -> Taker:
         if kind.name == DIGITS:
             return _written_out
         return _checked_decimal(kind) if kind.kind is Kind.DECIMAL else lambda value: value
+    if kind.element is not None:
+        one = taker(kind.element, shape)
+        return lambda values: [*map(one, values)]
     if kind.kind is Kind.DECIMAL:
         return _json_decimal(kind)
     return _FROM_JSON[kind.kind]

@@ -21,6 +21,7 @@ from tenacity import (
 from changelog.contract.base.connection import RegistryConnection
 from changelog.contract.base.errors import CorruptRecordError, UnavailableLogError
 from changelog.contract.rows.harmless_schema import check_tame
+from changelog.protobuf.compile import compiled
 from changelog.runtime.bounded_answers import bound
 from changelog.runtime.tls_trust import authorities
 
@@ -53,6 +54,12 @@ class WriterSchemas:
             text = self._fetch(schema_id)
             check_tame(text, f"schema {schema_id}")
             self._known[schema_id] = text
+        return self._known[schema_id]
+
+    def protobuf(self, schema_id: int) -> str:
+        """Return a schema of Protobuf, compiled; raises as `text` does."""
+        if schema_id not in self._known:
+            self._known[schema_id] = compiled(self._fetch(schema_id), f"schema {schema_id}")
         return self._known[schema_id]
 
     def _fetch(self, schema_id: int) -> str:

@@ -1,7 +1,7 @@
-"""Decodes keys and values of records: JSON, or Avro with the schemas of a registry.
+"""Decodes keys and values of records: JSON, or Avro and Protobuf with the schemas of a registry.
 
-The converter says which of the two they are. Without one, bytes that begin like a framed record are
-Avro, because no JSON begins with a zero byte.
+The converter says which they are. Without one, bytes that begin like a framed record are of the
+schema that they name, because no JSON begins with a zero byte.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import orjson
 from changelog.avro.decimals import decimal_text
 from changelog.avro.framed import FramedReader
 from changelog.avro.jsonforms import DIGITS, LOG_FORM
+from changelog.avro.messages import MessageDocuments
 from changelog.connect.rules.records.avro import RENAMED, Schema, columns_of, prepared
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.codec import FRAME_BYTES, unframe
+from changelog.protobuf.compile import compiled
 
 JsonSchema = Mapping[str, Any]
 _CONNECT = "org.apache.kafka.connect.data."
@@ -134,7 +136,11 @@ class RecordReading:
         if frame not in self._columns:
             assert self._schema is not None  # noqa: S101 - else there are no frames
             kind, text = self._schema(unframe(frame)[0])
-            self._columns[frame] = columns_of(json.loads(text)) if kind == "AVRO" else {}
+            if kind == "PROTOBUF":
+                compiled_text = compiled(text, f"schema {unframe(frame)[0]}")
+                self._columns[frame] = MessageDocuments(compiled_text).sql_types()
+            else:
+                self._columns[frame] = columns_of(json.loads(text)) if kind == "AVRO" else {}
         return self._columns[frame]
 
 

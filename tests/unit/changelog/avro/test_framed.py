@@ -122,8 +122,8 @@ def test_what_does_not_decode_is_told(schema, raw, said):
 def test_schemas_of_other_kinds():
     document = frame(1) + b'{"a": 1.10}'
     assert orjson.dumps(reader("{}", "JSON")(document)) == b'{"a": 1.10}'
-    with pytest.raises(CorruptRecordError, match="PROTOBUF"):
-        reader("", "PROTOBUF")(document)
+    with pytest.raises(CorruptRecordError, match="THRIFT"):
+        reader("", "THRIFT")(document)
 
 
 def test_a_document_keeps_its_digits_on_one_line():

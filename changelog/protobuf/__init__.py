@@ -1,0 +1,4 @@
+"""Protobuf as a schema registry frames it: schemas, messages, and their values.
+
+Schemas and framed bytes come in; columns, values and framed messages go out.
+"""
