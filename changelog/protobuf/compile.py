@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from changelog.contract.base.errors import CorruptRecordError
-from changelog.runtime.installed.extras import check_extra
 
 _MOST_S = 60.0
 _SHOWN = 300
@@ -29,10 +28,11 @@ def compiled(text: str, subject: str) -> str:
 
     `subject` names the schema for errors.
 
-    Raises CorruptRecordError: it does not compile; MissingExtraError: there is no protoc.
+    Raises CorruptRecordError: it does not compile; ModuleNotFoundError: the extra [protobuf] is not
+    installed.
     """
-    check_extra("protobuf", "a schema of Protobuf")
     import google.protobuf  # noqa: PLC0415 - of an extra
+    import grpc_tools  # noqa: F401, PLC0415 - the process runs it
 
     # Beside protobuf lie the files of googleapis-common-protos.
     types = Path(google.protobuf.__file__).parents[2]

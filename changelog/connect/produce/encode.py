@@ -34,7 +34,7 @@ from changelog.contract.base.errors import LogError, UnavailableLogError
 from changelog.contract.rows.codec import frame
 from changelog.kafka.send import OutgoingRecord
 from changelog.protobuf.compile import UnfitMessageError, compiled
-from changelog.runtime.installed.extras import MissingExtraError
+from changelog.runtime.installed.extras import missing_extra
 from changelog.sink.registry import RegisteredSchema, SchemaRegistry
 
 Encode = Callable[[Any], bytes]
@@ -145,8 +145,8 @@ def _encoder(form: ValueForm, text: str) -> Encode:
     if form is ValueForm.PROTOBUF:
         try:
             descriptors = compiled(text, "it")
-        except MissingExtraError as error:
-            raise ProduceError(415, str(error)) from error
+        except ModuleNotFoundError as error:
+            raise ProduceError(415, str(missing_extra(error))) from error
         from changelog.protobuf.messages import MessageTypes  # noqa: PLC0415 - of an extra
 
         return MessageTypes(descriptors).encoded
