@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -233,7 +234,8 @@ def remove_markers(folder: str, environ: Mapping[str, str]) -> None:
     """
     place = urlsplit(folder)
     system = _google(environ) if store_of(folder) == "gs" else _amazon(environ)
-    system.delete_dir(f"{place.netloc}{place.path}")
+    with suppress(FileNotFoundError):  # Google's client removes the last mark twice
+        system.delete_dir(f"{place.netloc}{place.path}")
 
 
 def _amazon(environ: Mapping[str, str]) -> fs.FileSystem:
