@@ -302,7 +302,8 @@ INSTEAD = {
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
     "sum": "write sum(x::double precision)",
-    "initcap": "write upper(left(x, 1)) || lower(substr(x, 2)), or have it as a column",
+    "initcap": "have it as a generated column of the table; of one word it is "
+    "upper(left(x, 1)) || lower(substr(x, 2))",
     "age": "write x - y of dates, or a part of each by extract",
     "octet_length": "for a char(n) it counts the blanks: write n, or octet_length(x::text)",
     "substr": "write constants, or integers: substr(x, 2, 3)",

@@ -259,7 +259,11 @@ def rounded(node: exp.Expr, value: Value, places: int) -> Value:
     """
     kind = numeric_of(value)
     if places < 0:
-        raise refusal(node, "a negative number of places", "write round(x / 100) * 100")
+        raise refusal(
+            node,
+            "a negative number of places",
+            "write round(x / 10) * 10 for round(x, -1), / 100 and * 100 for -2",
+        )
     scale = min(places, kind.scale)
     whole = min(kind.whole + 1, MOST_DIGITS - scale)
     text = value.text if value.kind.name in INTEGERS else f"round({value.text}, {places})"

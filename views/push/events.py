@@ -20,6 +20,7 @@ from changelog.contract.base.errors import ConfigurationError
 from views.changes.feed import KeyChange
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+_HINT = "`openssl rand -base64 32` makes one: export it as {name}, with whsec_ before it"
 _PREFIX = "whsec_"
 _LEAST_BYTES = 24
 """Of a secret, as Standard Webhooks asks."""
@@ -79,13 +80,13 @@ class Signer:
             if len(secret) < _LEAST_BYTES:
                 raise ConfigurationError(
                     f"{name} has no secret of {_LEAST_BYTES} bytes or more in base64",
-                    hint=f"export {name}={_PREFIX}$(openssl rand -base64 32)",
+                    hint=_HINT.format(name=name),
                 )
             secrets.append(secret)
         if not secrets:
             raise ConfigurationError(
                 f"requests are to be signed, and {name} is not set",
-                hint=f"export {name}={_PREFIX}$(openssl rand -base64 32), or --unsigned",
+                hint=_HINT.format(name=name) + ", or choose --unsigned",
             )
         return cls(tuple(secrets))
 

@@ -6,11 +6,14 @@ as not carried: so a key cannot be dropped in silence, whatever a translator for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+_SALT = re.compile(r"(\.with\.salt\.).+")
+"""Debezium has the salt of a masked column, a secret, in the name of a key."""
 Path = tuple[str | int, ...]
 """The keys and places that lead to a value."""
 
@@ -98,10 +101,10 @@ def _paths(content: object, path: Path = ()) -> Iterator[Path]:
 
 
 def spelled(path: Path) -> str:
-    """Return a path as people write it.
+    """Return a path as people write it, without secrets.
 
     >>> spelled(("nodes", "children", 0, "table"))
     'nodes.children[0].table'
     """
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.removeprefix(".") or "(the file)"
+    return _SALT.sub(r"\1***", text.removeprefix(".")) or "(the file)"

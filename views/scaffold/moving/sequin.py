@@ -294,13 +294,38 @@ class _Sink:
         for key in ("include_tables", "include_schemas"):
             if key in source:
                 account.carried((*path, "source", key), "[capture] tables")
-        for key in ("exclude_tables", "exclude_schemas"):
-            if key in source:
-                ends = "" if key == "exclude_tables" else ".*"
-                self._project.set("capture", "exclude", [f"{name}{ends}" for name in source[key]])
-                account.carried((*path, "source", key), "[capture] exclude: for all sinks")
         chosen = [name if "." in name else f"public.{name}" for name in chosen]
-        return [table for name in chosen for table in self._spread(name)]
+        excluded = self._excluded(source)
+        tables = [table for name in chosen for table in self._spread(name)]
+        return [
+            table
+            for table in tables
+            if table not in excluded and f"{table.partition('.')[0]}.*" not in excluded
+        ]
+
+    def _excluded(self, source: Mapping[str, Any]) -> list[str]:
+        """Return the names and patterns that the sink leaves out, and put them into the settings.
+
+        A sink leaves tables out for itself, `[capture] exclude` for all sinks: of several sinks
+        only the tables that are named by the source can be left out.
+        """
+        excluded: list[str] = []
+        for key, ends in (("exclude_tables", ""), ("exclude_schemas", ".*")):
+            if key not in source:
+                continue
+            names = [str(name) for name in source[key]]
+            names = [f"{n}{ends}" if ends or "." in n else f"public.{n}" for n in names]
+            excluded += names
+            path = (*self._path, "source", key)
+            if self._tables:
+                self._account.carried(path, "[capture] tables: without them")
+            elif len(_list(self._account.content, "sinks")) == 1:
+                self._project.set("capture", "exclude", names)
+                self._account.carried(path, "[capture] exclude")
+            else:
+                hint = "name the source (--postgres), or put the sink's own tables into [capture]"
+                self._account.left(path, f"[capture] exclude is for all sinks: {hint} tables")
+        return excluded
 
     def _spread(self, name: str) -> list[str]:
         if not name.endswith(".*") or not self._tables:

@@ -344,7 +344,7 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
   PostgreSQL has an error, is refused.
 - **Where integers and numerics meet**, in CASE, coalesce, greatest, UNION, the result is a numeric
   of one scale: equal to PostgreSQL's as a number, and shown as 6.00 where PostgreSQL shows 6.
-- Aggregates take DISTINCT; `array_agg` and `string_agg` then have the order of their own values.
+- Aggregates take DISTINCT; `array_agg` and `string_agg` then take ORDER BY the same value.
   `array_agg` has the nulls, and is null of no rows. A null in a list equals nothing, also in `@>`.
 - **A float that is cast to a numeric** goes by its first 15 digits, and 6 of a real:
   `round(d::numeric, 2)` and `d::numeric(9,2)` are PostgreSQL's. NaN and infinities are an error.

@@ -53,7 +53,7 @@ SOURCE: dict[str, Any] = {
         "table.include.list": r"public\.orders,public\.item.*",
         "table.exclude.list": "public.item_archive",
         "column.exclude.list": r"public\.orders\.note",
-        "column.mask.hash.SHA-256.with.salt.x": r"public\.orders\.email",
+        f"column.mask.hash.SHA-256.with.salt.{SECRET}": r"public\.orders\.email",
         "snapshot.mode": "no_data",
         "tombstones.on.delete": "true",
         "skipped.operations": "none",
@@ -450,6 +450,29 @@ def test_a_file_of_sequin_is_views_where_targets_are_states():
     assert said_of["sinks[1].filter"] is Outcome.LEFT
     assert said_of["sinks[2].destination"] is Outcome.LEFT
     assert said_of["sinks[3].destination.type"] is Outcome.CARRIED
+
+
+def test_tables_that_one_sink_of_sequin_leaves_out_stay_with_the_others():
+    tables = {f"public.{name}": SourceTable({"id": "integer"}, ["id"]) for name in ("a", "b", "c")}
+    index, cache = SEQUIN["sinks"][0], SEQUIN["sinks"][1]
+    leaves_out = {"include_schemas": ["public"], "exclude_tables": ["b", "public.c"]}
+    sinks = [
+        {**index, "source": leaves_out},
+        {**cache, "name": "cached", "source": {"include_tables": ["b"]}},
+    ]
+    project, _ = moved("sequin", {"databases": SEQUIN["databases"], "sinks": sinks}, tables)
+    assert project.settings["capture"]["tables"] == ["public.a", "public.b"]
+    assert "exclude" not in project.settings["capture"]
+    reads = {text.partition("FROM ")[2].split()[0] for text in project.views.values()}
+    assert reads == {"public.a", "public.b"}
+    # Without the source's tables: the settings leave out for all sinks, so only for a single one.
+    content = {"databases": SEQUIN["databases"], "sinks": sinks}
+    project, account = moved("sequin", content)
+    assert "exclude" not in project.settings["capture"]
+    assert outcomes(account)["sinks[0].source.exclude_tables"] is Outcome.LEFT
+    project, account = moved("sequin", {**content, "sinks": sinks[:1]})
+    assert project.settings["capture"]["exclude"] == ["public.b", "public.c"]
+    assert outcomes(account)["sinks[0].source.exclude_tables"] is Outcome.CARRIED
 
 
 def test_several_databases_of_sequin_are_sources_with_passwords_of_their_own():
