@@ -259,6 +259,8 @@ class QueryTranslator:
         names = [_name(item) for item in items]
         result = Selected(node, names, values, "", with_clause)
         having = _this(node, "having")
+        if having is not None and _has_grouping_sets(node):
+            _check_having(having, node)
         having_text = "" if having is None else f" HAVING {reader.condition(having)}"
         tail = self._select_tail(node, result, reader)
         group = self._group(node, reader)
@@ -858,9 +860,7 @@ class QueryTranslator:
         if (group is None and not total) or _in_aggregate(node, select):
             return value
         clause = _clause(node, select)
-        plain = group is not None and not any(
-            isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets) for key in group.expressions
-        )
+        plain = group is not None and not _has_grouping_sets(select)
         if group is None or not plain or isinstance(clause, exp.Group):
             hint = "join its table, and group by its value"
             if group is None:
@@ -1020,6 +1020,25 @@ def _is_conjunct(node: exp.Expr) -> bool:
         outer = outer.parent
     # FILTER has a WHERE, too: it keeps all rows, and one aggregate goes without some.
     return isinstance(outer, exp.Where) and not isinstance(outer.parent, exp.Filter)
+
+
+def _has_grouping_sets(select: exp.Expr) -> bool:
+    group = select.args.get("group")
+    return group is not None and any(
+        isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets) for key in group.expressions
+    )
+
+
+def _check_having(having: exp.Expr, select: exp.Expr) -> None:
+    """Refuse a column in HAVING, which Spark does not have there after grouping sets."""
+    for column in having.find_all(exp.Column):
+        call = column.find_ancestor(exp.Anonymous)
+        is_grouping = call is not None and call.name.lower() == "grouping"
+        if not (is_grouping or _in_aggregate(column, select)):
+            raise refusal(
+                column, "HAVING names a column beside grouping sets",
+                "write it as WHERE of a query around this one, FROM (SELECT …) AS q",
+            )  # fmt: skip
 
 
 def _aggregates(node: exp.Expr) -> bool:

@@ -215,6 +215,11 @@ def test_a_primary_key_among_the_groups_determines_its_row():
     )
 
 
+def test_groups_of_grouping_sets_are_chosen_by_aggregates_and_grouping():
+    having = "HAVING count(*) > 1 AND max(s) > 'a' AND grouping(s) = 0"
+    assert "HAVING" in made(f"SELECT s, count(*) AS n FROM t GROUP BY ROLLUP (s) {having}")
+
+
 def test_nulls_are_last_and_an_order_without_a_limit_goes():
     assert made("SELECT k FROM t ORDER BY a DESC, s LIMIT 3").endswith(
         "ORDER BY t.a DESC NULLS FIRST, t.s ASC NULLS LAST LIMIT 3"
@@ -341,6 +346,7 @@ REFUSED = {
     "WITH RECURSIVE q AS (SELECT 1 AS k) SELECT k FROM q, t": ("RECURSIVE", ""),
     "SELECT k, f = a < 3 AS x FROM t": ("computed first", "parentheses"),
     "SELECT k, -a ^ 2 AS x FROM t": ("computed first", "parentheses"),
+    "SELECT s, count(*) AS n FROM t GROUP BY CUBE (s) HAVING s > 'a'": ("HAVING", "WHERE of a"),
 }
 
 
