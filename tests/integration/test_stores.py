@@ -78,7 +78,7 @@ def plain(rows):
     return [(number, str(total)) for number, total in rows]
 
 
-@each_store()
+@each_store(1)
 def test_views(store, project):
     place = f"{store.base}/views/orders_kept"
 
