@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from jsonschema import Draft202012Validator, FormatChecker
 
 from changelog.attestation.envelope import opened
@@ -115,6 +116,14 @@ def test_a_certificate_is_written_and_holds_until_something_changes(
     report = json.loads(ran.stdout.splitlines()[0])
     assert (report["verified"], report["sinks"]) == (False, ["delta"])
     project.execute(f"UPDATE served.copied SET amount = {before[0][0]} WHERE id = 7")
+    verify(project, first)
+
+    # A row that somebody appends to the table that readers of the Delta table open.
+    table = DeltaTable(str(project.warehouse / "copied"))
+    added = table.to_pyarrow_table().slice(0, 1)
+    write_deltalake(table, added, mode="append")
+    assert "rows differ in delta, key range" in refuted(project, first)
+    DeltaTable(str(project.warehouse / "copied")).restore(table.version() - 1)
     verify(project, first)
 
     # A certificate of a generation that no longer serves.

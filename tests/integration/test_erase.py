@@ -96,6 +96,7 @@ class Case:
         root = self.project.root
         places = {
             "log": topic_traces(self.stack, self.topic, self.marks),
+            "locks": topic_traces(self.stack, f"{self.prefix}._locks", self.marks),
             "archive": traces(root / "archive", self.marks),
             "warehouse": traces(self.project.warehouse, self.marks),
             "postgres": database_traces(self.sink, self.marks),

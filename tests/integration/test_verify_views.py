@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from deltalake import DeltaTable
 from rich.console import Console
 
 from changelog.config import load_project
@@ -193,6 +194,13 @@ def test_a_row_that_somebody_alters_in_a_sink_is_named(mart):
     mart.search("DELETE", f"{place}?refresh=true")
     assert differing(mart, mart.cards, "search") == ["11"]
     mart.search("PUT", f"{place}?refresh=true", document)
+
+    # Readers open the view's table, not the folder of its generation.
+    table = DeltaTable(str(mart.project.warehouse / mart.cards))
+    before = table.version()
+    table.delete("id = 12")
+    assert differing(mart, mart.cards, "delta") == ["12"]
+    table.restore(before)
     assert mart.verify(mart.cards, mart.weights)[0] == 0
 
 

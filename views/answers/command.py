@@ -153,7 +153,7 @@ def compare_served(
     """
     while (number := sink.published()) is not None:
         try:
-            report = compared(sink.address(number))
+            report = compared(sink.address(number).as_read())
         except ChangelogError:
             if sink.published() == number:
                 raise

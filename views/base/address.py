@@ -11,6 +11,10 @@ from changelog.contract.base.secret import redacted
 _UNSHOWN = {"options", "left_out"}
 
 
+GENERATIONS = "/_generations/"
+"""Lies in Delta between the path of a view's table and the name of a generation's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """The place of one generation, published or not.
@@ -35,6 +39,15 @@ class Address:
     sink: str  # which kind of sink it is
     # what a reader needs. A `url`, or `options`, may hold a password, so it is not in `repr`
     location: Mapping[str, str] = field(repr=False)
+
+    def as_read(self) -> Address:
+        """Return the place that readers open while the generation serves.
+
+        Of Delta that is the view's own table: its log has the generation's files, and whatever
+        somebody else has committed there.
+        """
+        table, folder, _ = self.location.get("path", "").rpartition(GENERATIONS)
+        return Address(self.sink, {**self.location, "path": table}) if folder else self
 
     def __str__(self) -> str:
         """Return the place without any password."""

@@ -118,7 +118,7 @@ def check_rows(report: CertificateReport, served: Served) -> None:
             )
             continue
         try:
-            address = sink.address(certificate.generation)
+            address = sink.address(certificate.generation).as_read()
             now_ranges = served_ranges(address, certificate.columns, certificate.key)
         except SinkError as error:
             report.problems.append(f"{name} cannot be read as it was written: {error.args[0]}")

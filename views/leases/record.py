@@ -7,7 +7,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -26,6 +26,17 @@ class LeaseStep(Enum):
     RELEASE = "release"
 
 
+def _command(argv: Sequence[str]) -> str:
+    """Return a command line without secrets, and without the keys of rows that are erased."""
+    words = [Path(argv[0]).name, *argv[1:]]
+    for place, word in enumerate(words):
+        if word.startswith("--key="):
+            words[place] = "--key=***"
+        elif place and words[place - 1] == "--key":
+            words[place] = "***"
+    return redacted(shlex.join(words))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """A process, for people: nothing is decided by it."""
@@ -42,7 +53,7 @@ class Owner:
             host=socket.gethostname(),
             pid=os.getpid(),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=redacted(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+            command=_command(sys.argv),
         )
 
     @classmethod

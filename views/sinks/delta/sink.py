@@ -28,7 +28,7 @@ from replay.spark.files import Files, can_copy, uri_of
 from replay.spark.object_store import unanswered
 from replay.store.committed import PATTERN, write
 from replay.store.layout import Layout
-from views.base.address import Address
+from views.base.address import GENERATIONS, Address
 from views.project.spec import check_view_name
 from views.sinks.base import (
     Change,
@@ -51,7 +51,7 @@ from views.sinks.unique import assert_unique
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_FOLDER = "_generations"
+_FOLDER = GENERATIONS.strip("/")
 _REFUSED = frozenset(" ,;{}()\n\t=")
 """Characters that Delta does not store in a column's name."""
 _DISK = ("No space left on device", "Disk quota exceeded", "Permission denied", "Read-only file")

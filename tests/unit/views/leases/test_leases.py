@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self, cast
 
 from views.leases.leases import Leases
-from views.leases.record import LeaseRecord, Placed, split_key
+from views.leases.record import LeaseRecord, Owner, Placed, split_key
 
 
 class Topic:
@@ -53,3 +53,10 @@ def test_what_is_built_under_one_lock_is_said_of_that_lock_alone() -> None:
         assert len(topic.records) == before + len(locks)
         told = {each.lock: each.record for each in topic.records[before:]}
         assert [each and each.building for each in told.values()] == [(n,) for n in range(50)]
+
+
+def test_the_record_of_a_lock_has_no_key_of_an_erased_row(monkeypatch):
+    words = ["/usr/bin/changelog", "erase", "--key", "email=a@b.example", "--key=id=7", "--yes"]
+    monkeypatch.setattr("sys.argv", words)
+    command = Owner.this_process().command
+    assert command == "changelog erase --key '***' '--key=***' --yes"
