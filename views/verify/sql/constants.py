@@ -11,6 +11,10 @@ from sqlglot import exp
 from views.base.spark_sql import SparkSql, shown
 
 _TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
+DAY_OF_YEAR = "%j%-j"
+"""What sqlglot makes of `DDD`, which is `%j`; of `DD`, with two digits at least, it makes that."""
+_LONGER = re.compile(r"%j|%Y%-?[Yy]|%B%-?m|%A%a")
+"""Marks that sqlglot makes of more letters than it knows, one beside the other."""
 _DATE_MARKS = re.compile(r"(%-?[Ymd]|strict|[^%\w])*")
 _PLAIN_PATH = re.compile(r'\$(?:\."[\w .:/@#+-]+"|\[\d+\])+')
 _REPETITION = r"[*+?]|\{[0-9]{1,3}(?:,[0-9]{0,3})?\}"
@@ -123,8 +127,11 @@ def _step_of(step: exp.Expr) -> str:
 
 
 def _is_known_pattern(pattern: str) -> bool:
-    rest = _TIME_MARK.sub("", pattern.replace("strict", ""))  # sqlglot's mark of two digits
-    return "%" not in rest and not any(letter.isalpha() for letter in rest.replace("T", ""))
+    plain = pattern.replace("strict", "")  # sqlglot's mark of two digits
+    plain = plain.replace(DAY_OF_YEAR, "")
+    rest = _TIME_MARK.sub("", plain)
+    has_letters = any(letter.isalpha() for letter in rest.replace("T", ""))
+    return not (_LONGER.search(plain) or "%" in rest or has_letters)
 
 
 def _is_text(node: exp.Expr | None) -> bool:

@@ -37,6 +37,7 @@ from changelog.contract.rows.relation import TableName
 from views.base.spark_sql import SparkSql, briefly, leaves, shown
 from views.verify.sql.bags import LISTS, BagPlaces, Bags, is_in_order
 from views.verify.sql.constants import (
+    DAY_OF_YEAR,
     MOMENTS,
     as_extraction,
     as_moment,
@@ -725,7 +726,11 @@ def _corrected(  # noqa: C901, PLR0911, PLR0912 - one for each correction
             return as_duckdb(
                 f"CASE WHEN isnan({value}) OR {value} = 0 THEN {value} ELSE sign({value}) END"
             )
-        case exp.TimeToStr() if "%Y" in node.args["format"].name:
+        case exp.TimeToStr():
+            pattern = node.args["format"].name
+            node.set("format", exp.Literal.string(pattern.replace(DAY_OF_YEAR, "%j")))
+            if "%Y" not in pattern:
+                return None
             wrong = f"year({node.this.sql('duckdb')}) NOT BETWEEN 1000 AND 9999"
             return unless(wrong, node, "is of a year without four digits")
         case exp.CountIf() if not isinstance(node.this, exp.Distinct):  # null of no rows in DuckDB

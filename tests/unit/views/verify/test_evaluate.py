@@ -72,6 +72,8 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         ("dayofweek(dt)", "int", [2, 1]),
         ("year(ts)", "int", [2013, 2013]),
         ("date_format(ts, 'yyyy-MM-dd')", "string", ["2013-02-01", "2013-01-01"]),
+        ("date_format(ts, 'yyyy DDD')", "string", ["2013 032", "2013 001"]),
+        ("date_format(ts, 'D')", "string", ["32", "1"]),
         ("cast(date_add(dt, 1) as string)", "string", ["2013-01-08", "2013-01-07"]),
         ("datediff(dt, date '2013-01-01')", "int", [6, 5]),
         ("date_trunc('month', ts) = timestamp '2013-01-01'", "boolean", [False, True]),
@@ -333,3 +335,12 @@ def test_columns_of_sets_stand_as_they_are_captured_where_those_of_each_query_do
     of = {TableName("public", "t"): {"d": parse_type("double")}}
     assert translate("SELECT d AS x FROM t UNION SELECT d FROM t", of).bare == {"x"}
     assert translate("SELECT d AS x FROM t UNION SELECT d * 2 FROM t", of).bare == frozenset()
+
+
+@pytest.mark.parametrize("pattern", ["DD", "yyyyy", "MMMMM", "EEEEE"])
+def test_a_pattern_of_more_letters_than_are_told_apart_is_not_proved(database, pattern):
+    columns = [("x", parse_type("string"))]
+    with pytest.raises(UnverifiableError, match="letters that are not checked"):
+        evaluate(
+            database, "out", f"SELECT date_format(ts, '{pattern}') AS x FROM t", TABLES, columns
+        )
