@@ -29,7 +29,7 @@ _COUNTS = (
 )
 _SAME = (
     *(exp.Paren, exp.Alias, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Filter, exp.Window),
-    *(exp.FirstValue, exp.LastValue, exp.NthValue),
+    *(exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls),
 )
 _DAYS = frozenset({"YEAR", "MONTH", "WEEK", "DAY"})
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
@@ -136,6 +136,10 @@ class Types:
                 return _literal(node)
             case exp.Null():
                 return Type("void")
+            case exp.Lag() | exp.Lead():
+                kind, default = self.of(node.this), node.args.get("default")
+                # Spark cuts the default to the type of the value.
+                return kind if default is None or widest([kind, self.of(default)]) == kind else None
             case exp.Cast():
                 return _named(node.to)
             case _ if isinstance(node, _COUNTS):

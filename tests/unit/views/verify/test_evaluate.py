@@ -82,6 +82,17 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         ("Cc <=> null", "boolean", [True, False]),
         ("named_struct('Ab', a, 'c', Cc)", "struct<Ab:int,c:string>", None),
         ("row_number() over (order by Cc)", "int", [1, 2]),
+        ("b - lag(b) over (order by a)", "decimal(13,2)", [None, Decimal("3.75")]),
+        (
+            "b - lead(b, 1, 0) over (order by a)",
+            "decimal(13,2)",
+            [Decimal("-3.75"), Decimal("1.25")],
+        ),
+        (
+            "b - first_value(b) ignore nulls over (order by a)",
+            "decimal(13,2)",
+            [Decimal(0), Decimal("3.75")],
+        ),
     ],
 )
 def test_an_expression_has_sparks_value(
