@@ -198,7 +198,12 @@ def held(kafka, registry, prefix):
         yield made
 
 
-@pytest.mark.parametrize("shape", list(ValueShape), ids=lambda each: each.value)
+@pytest.mark.parametrize(
+    "shape",
+    # Rows of Protobuf are refreshed in tests/integration/test_http_in.py.
+    [shape for shape in ValueShape if shape is not ValueShape.FLAT_PROTOBUF],
+    ids=lambda shape: shape.value,
+)
 def test_a_log_is_brought_forward_by_what_was_appended(held, shape):
     writer, log = held(shape)
     for number in range(1, 7):
