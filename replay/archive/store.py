@@ -15,6 +15,7 @@ from obstore.exceptions import BaseError
 from changelog.contract.base.errors import LockedError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
+from changelog.runtime.parquet import table_of
 from replay.archive.manifest import (
     ArchivedErasure,
     ArchivedFile,
@@ -209,7 +210,7 @@ def checked_table(data: bytes, file: ArchivedFile, shown: str) -> pa.Table:
     """
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise ArchiveError(f"the file {shown} was altered: its digest is another")
-    return pq.read_table(io.BytesIO(data))
+    return table_of(data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,17 @@ before anything begins.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import pyarrow.parquet as pq
 from psycopg2 import errors, sql
 
 from changelog.config import Project
 from changelog.contract.base.errors import ChangelogError, ConfigurationError, SinkError
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.parquet import table_of
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.base.sections import Logs, warehouse_of
 from replay.spark.files import Files, uri_of
@@ -155,7 +154,7 @@ def _log_has_values(folder: str) -> bool:
             if b"minValues" in text or b'"partitionValues":{"' in text:
                 return True
         elif name.endswith(".parquet"):
-            for row in pq.read_table(io.BytesIO(files.read(f"{folder}/{name}"))).to_pylist():
+            for row in table_of(files.read(f"{folder}/{name}")).to_pylist():
                 add = row.get("add") or {}
                 if "minValues" in str(add.get("stats")) or add.get("partitionValues"):
                     return True
