@@ -210,9 +210,10 @@ class Lane:
         try:
             self._write(batch)
         except _AbortedError as aborted:
+            # After a refused record librdkafka purges the records of the next transaction, or lets
+            # them wait until they time out.
+            self._producer = None
             if aborted.error.code() in _PURGED and attempts:
-                # The client is not done with a transaction before, in which a record was refused.
-                self._producer = None
                 self._take_over()
                 self._write_apart(batch, attempts - 1)
                 return
@@ -222,6 +223,7 @@ class Lane:
                     _fail(outgoing, refusal)
                 return
             for outgoing in batch:
+                self._take_over()
                 self._write_apart([outgoing])
 
     def _write(self, batch: Sequence[Outgoing]) -> None:
