@@ -96,7 +96,7 @@ class Case:
         root = self.project.root
         places = {
             "log": topic_traces(self.stack, self.topic, self.marks),
-            "locks": topic_traces(self.stack, f"{self.prefix}._locks", self.marks),
+            "locks": self._in_locks(),
             "archive": traces(root / "archive", self.marks),
             "warehouse": traces(self.project.warehouse, self.marks),
             "postgres": database_traces(self.sink, self.marks),
@@ -106,6 +106,11 @@ class Case:
             "search": traces(self.stack.directory / "search", self.marks),
         }
         return {place: files for place, files in places.items() if files}
+
+    def _in_locks(self) -> list[str]:
+        """Return the files of the log of locks, if it is there, that have a mark."""
+        folders = (self.stack.directory / "kafka").rglob(f"{self.prefix}._locks-*")
+        return [file for folder in folders for file in traces(folder, self.marks)]
 
     def pass_time(self) -> None:
         """Have the time that the log's settings promise pass at once, and its compaction happen.
