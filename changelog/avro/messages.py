@@ -20,8 +20,6 @@ _WRITERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.FLOAT: lambda value: LOG_FORM.writers["float", "float"](value, {}),
     Kind.DOUBLE: lambda value: LOG_FORM.writers["double", "double"](value, {}),
 }
-
-
 _SQL: Mapping[Kind, str] = {
     Kind.BOOLEAN: "boolean",
     Kind.INT: "integer",

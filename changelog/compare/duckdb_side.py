@@ -339,17 +339,21 @@ class ParquetSide(DuckdbSide):
         Raises ConfigurationError: the names of two differ only in case.
         """
         columns = super().columns()
+        lower = {name.lower() for name in columns}
+        matches = {name: _RENAMED.fullmatch(name.lower()) for name in columns}
+        renamed = {name: match[1] for name, match in matches.items() if match and match[1] in lower}
+        if not renamed:
+            return columns
+        # DuckDB has given these names, unless the files have them.
         names = f"SELECT DISTINCT name FROM parquet_schema({literal(self._pattern)})"
-        written = {name for (name,) in self._fetched(names)}
-        lower = [name.lower() for name in columns]
-        for name in columns.keys() - written:  # renamed by DuckDB, or the name of a folder
-            renamed = _RENAMED.fullmatch(name.lower())
-            if renamed and renamed[1] in lower:
-                raise ConfigurationError(
-                    f"{self.place} has columns whose names differ only in case, such as "
-                    f'"{renamed[1]}", and DuckDB does not tell them apart',
-                    hint="rename one of them in the files",
-                )
+        for (name,) in self._fetched(names):
+            renamed.pop(name, None)
+        for name in renamed.values():
+            raise ConfigurationError(
+                f'{self.place} has columns whose names differ only in case, such as "{name}", and '
+                "DuckDB does not tell them apart",
+                hint="rename one of them in the files",
+            )
         return columns
 
     def identity(self) -> Mapping[str, str]:

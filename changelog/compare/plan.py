@@ -120,21 +120,20 @@ def parse_columns(text: str, option: str = "--columns") -> dict[str, str]:
     place = 0
     while place < len(text):
         part = _COLUMN.match(text, place)
-        source_name, target_name = map(_unquoted, part.groups()) if part else ("", None)
-        if part is None or not source_name or target_name == "" or source_name in names:
+        name = _unquoted(part[1]) if part else ""
+        if part is None or name in names:
             raise ConfigurationError(
                 f"{option} {text!r} has an empty name, or a column that is named twice",
                 hint="--columns '*,price=unit_price': the source's name, then the target's; a name "
                 'with a comma, = or a quote in it stands in "quotes"',
             )
-        names[source_name] = target_name or source_name
+        names[name] = _unquoted(part[2]) if part[2] else name
         place = part.end()
     return names
 
 
-def _unquoted(name: str | None) -> str | None:
-    is_quoted = name is not None and name.startswith('"')
-    return name[1:-1].replace('""', '"') if is_quoted and name else name
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def make_plan(

@@ -139,14 +139,13 @@ def _number(text: str) -> str:
 def _decimal(value: Decimal) -> str:
     """Return a decimal without trailing zeros, with an exponent only if that is very large."""
     sign, digits, exponent = value.as_tuple()
-    all_digits = "".join(map(str, digits))
-    significant = all_digits.rstrip("0")
-    power = int(exponent) + len(all_digits) - len(significant)
+    significant = "".join(map(str, digits)).rstrip("0")
+    power = int(exponent) + len(digits) - len(significant)
     if not significant:
         return "0"
     if abs(power) > _MOST_DIGITS:
         return f"{'-' if sign else ''}{significant}E{power}"
-    return format(Decimal((sign, tuple(map(int, significant)), power)), "f")
+    return format(Decimal((sign, digits[: len(significant)], power)), "f")
 
 
 def _float_of_text(kind: TypeFamily, text: str) -> str:

@@ -43,7 +43,7 @@ def send(
             end = max(end, (message.offset() or 0) + 1)
 
     for record in records:
-        _queue(producer, topic, record, delivered)
+        queue_record(producer, topic, record, delivered)
     unanswered = producer.flush(answer_s)
     if refusals:
         raise KafkaException(refusals[0])
@@ -52,8 +52,13 @@ def send(
     return end
 
 
-def _queue(producer: Producer, topic: str, record: OutgoingRecord, delivered: object) -> None:
-    """Queue a record; wait while the queue is full."""
+def queue_record(producer: Producer, topic: str, record: OutgoingRecord, delivered: object) -> None:
+    """Queue a record for sending; wait while the queue is full.
+
+    `delivered` is called with the error, or None, and the message.
+
+    Raises KafkaException: the client refuses it.
+    """
     while True:
         try:
             producer.produce(

@@ -60,8 +60,14 @@ def records(kafka, topic) -> list[Any]:
     """Return the committed records of a topic, by partition and offset."""
     (there,) = Cluster(kafka).topics([topic]).values()
     places = [(topic, number) for number in range(len(there.leaders))]
-    ends = Cluster(kafka).bounds(places, committed=True)
-    return list(scan(kafka, [OffsetRange(*at, span.start, span.end) for at, span in ends.items()]))
+
+    def settled():  # a commit is answered before its markers are on all partitions
+        committed = Cluster(kafka).bounds(places, committed=True)
+        return committed if committed == Cluster(kafka).bounds(places) else None
+
+    ends = wait_until(settled, 60, "all transactions have ended")
+    ranges = [OffsetRange(topic, n, span.start, span.end) for (_, n), span in ends.items()]
+    return list(scan(kafka, ranges))
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def each_store(count=0):
 
 
 def asked(store, code, *words, **environ):
-    """What a process says whose environment leads to a store."""
+    """Run a program in Python, in a process whose environment has the address of a store."""
     return subprocess.run(
         [sys.executable, "-c", code, *words],
         env={**os.environ, **store.environ, **environ},

@@ -1,7 +1,8 @@
-"""What fake-gcs-server lacks of Google's store: the XML API's writes, and where a listing begins.
+"""A server in front of fake-gcs-server that adds two calls of Google's store.
 
-object_store uses both. Each write becomes a call of the JSON API of the server behind; all else is
-passed on. A process of its own, since what reaches a store holds Python's lock while it waits.
+They are writes by the XML API, and listings that begin after a name; object_store uses both.
+A write becomes a call of the JSON API of the server; all other calls are passed on. It is a process
+of its own, because clients of the store hold Python's lock while they wait for it.
 """
 
 from __future__ import annotations

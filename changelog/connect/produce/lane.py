@@ -28,9 +28,9 @@ from changelog.connect.produce.remembered import Answer, RememberedIds, noted
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import LogError
 from changelog.contract.base.secret import redacted
-from changelog.kafka.clients import WAIT_S, make_client, writing_config
+from changelog.kafka.clients import make_client, writing_config
 from changelog.kafka.errors import meaning
-from changelog.kafka.send import OutgoingRecord
+from changelog.kafka.send import OutgoingRecord, queue_record
 
 log = logging.getLogger("changelog.connect")
 
@@ -276,20 +276,10 @@ class Lane:
             reports[place] = message if error is None else error
 
         for place, record in enumerate(records):
-            while True:
-                try:
-                    producer.produce(
-                        topic,
-                        record.value,
-                        record.key,
-                        partition=record.partition,
-                        on_delivery=partial(delivered, place),
-                    )
-                    break
-                except BufferError:
-                    producer.poll(WAIT_S)
-                except KafkaException as error:
-                    self._abort(producer, error.args[0])
+            try:
+                queue_record(producer, topic, record, partial(delivered, place))
+            except KafkaException as error:
+                self._abort(producer, error.args[0])
         return reports
 
     def _flush(

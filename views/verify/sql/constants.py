@@ -12,9 +12,10 @@ from views.base.spark_sql import SparkSql, shown
 
 _TIME_MARK = re.compile(r"%-?[YymdHIMSjbBaAp]")
 DAY_OF_YEAR = "%j%-j"
-"""What sqlglot makes of `DDD`, which is `%j`; of `DD`, with two digits at least, it makes that."""
+"""The format into which sqlglot translates `DDD`, whose right one is `%j`. Into `%j` it translates
+`DD`, the day of the year with at least two digits, which DuckDB has no format for."""
 _LONGER = re.compile(r"%j|%Y%-?[Yy]|%B%-?m|%A%a")
-"""Marks that sqlglot makes of more letters than it knows, one beside the other."""
+"""Formats into which sqlglot translates patterns of more letters than it knows, such as `yyyyy`."""
 _DATE_MARKS = re.compile(r"(%-?[Ymd]|strict|[^%\w])*")
 _PLAIN_PATH = re.compile(r'\$(?:\."[\w .:/@#+-]+"|\[\d+\])+')
 _REPETITION = r"[*+?]|\{[0-9]{1,3}(?:,[0-9]{0,3})?\}"
