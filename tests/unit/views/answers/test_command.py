@@ -9,6 +9,7 @@ import pytest
 
 from changelog.contract.base.errors import SinkError, ViewError
 from views.answers.command import compare_served
+from views.base.address import Address
 
 ABSENT = ViewError("nothing serves")
 
@@ -23,15 +24,15 @@ class Swapped:
     def published(self) -> int | None:
         return self._generations[0]
 
-    def address(self, generation: int) -> int:
-        return generation
+    def address(self, generation: int) -> Address:
+        return Address("memory", {"path": str(generation)})
 
     def compare(self, *verdicts: bool | Exception | None) -> Any:
         """Return a comparison whose results are these, in order."""
         results = list(verdicts)
 
-        def compared(generation: int) -> SimpleNamespace:
-            self.compared.append(generation)
+        def compared(address: Address) -> SimpleNamespace:
+            self.compared.append(int(address.location["path"]))
             self._generations[:-1] = self._generations[1:-1]
             result = results.pop(0)
             if isinstance(result, Exception):
