@@ -198,7 +198,7 @@ def test_a_corrupt_record_is_told_with_its_place(broken, prefix, server, found, 
     assert ran.code == 1
     (result,) = ran.results
     told = re.match(
-        rf'view "named": topic "{log.topic}", partition 0, offset \d+: ', result["error"]
+        rf'view "named": topic "{log.topic}", partition \d+, offset \d+: ', result["error"]
     )
     assert (told is not None) is (defect is None), ran.out
     assert ("capture did not write this record" in result["error"]) is (defect is None)
