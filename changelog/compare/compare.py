@@ -162,10 +162,11 @@ def _plan(source: PostgresSide, target: Side, request: CompareRequest) -> Compar
         columns=request.columns,
         buckets=buckets,
     )
+    probe = source.sent_probe()
     return replace(
         plan,
         buckets=replace(buckets, by_value=are_whole(plan.key)),
-        hashes=isinstance(target, PostgresSide) and source.hashes_as(target),
+        hashes=probe is not None and probe == target.sent_probe(),
     )
 
 

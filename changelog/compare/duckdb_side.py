@@ -11,12 +11,13 @@ import re
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from glob import iglob
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from changelog.compare.duckdb_texts import (
     JSON_FUNCTION,
@@ -26,18 +27,37 @@ from changelog.compare.duckdb_texts import (
     native_of,
     quoted,
     row,
+    scale_of,
+    sent,
 )
-from changelog.compare.forms import CompareForm, Native, TypeFamily
+from changelog.compare.forms import CompareForm, Native, TypeFamily, is_sent
 from changelog.compare.plan import ComparedColumn, ComparePlan
-from changelog.compare.side import SUM_BITS, Digest, Key, SideRow
+from changelog.compare.side import SENT_PROBE, SUM_BITS, Digest, Key, SideRow
 from changelog.compare.texts import jsonb_text, row_text
 from changelog.contract.base.errors import ConfigurationError, SinkError, VerdictError
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
+    from changelog.native.compiled.sent_rows import SentRows
+
+T = TypeVar("T")
 MEMORY_LIMIT = "96MiB"
 _PROBED = 1_000
+_BATCH_ROWS = 65_536
+_LAYOUTS = {
+    TypeFamily.INTEGER: "INT64",
+    TypeFamily.NUMERIC: "NUMERIC",
+    TypeFamily.REAL: "FLOAT4",
+    TypeFamily.DOUBLE: "FLOAT8",
+    TypeFamily.TEXT: "TEXT",
+    TypeFamily.BOOLEAN: "BOOL",
+    TypeFamily.BYTES: "BYTEA",
+    TypeFamily.DATE: "DATE",
+    TypeFamily.TIMESTAMP: "TIMESTAMP",
+}
+"""The layout in which values of a family are hashed."""
 _GLOB = frozenset("*?[{")
 _PAUSES_S = (0.3, 0.6, 1.2, 2.4)
 """Waits after failed attempts to read a copy whose file is locked or being overwritten."""
@@ -56,6 +76,13 @@ Files = dict[str, tuple[int, int, int]]
 
 class LockedCopyError(SinkError):
     """Another process has a DuckDB file open for writing, so that nobody else can read it."""
+
+
+class SentSql(NamedTuple):
+    """The hashing of rows as PostgreSQL sends them, and the SQL of the columns that it takes."""
+
+    rows: SentRows
+    columns: str
 
 
 class DuckdbSide(ABC):
@@ -107,6 +134,14 @@ class DuckdbSide(ABC):
         rows = self._fetched(f"DESCRIBE SELECT * FROM {self.relation}")
         return {name: native_of(kind) for name, kind, *_ in rows}
 
+    def sent_probe(self) -> int | None:
+        """Return the probe of sides that hash rows as most servers do; None if C is missing."""
+        from changelog.native.choice import (  # noqa: PLC0415 - opens the library
+            IS_COMPILED,
+        )
+
+        return SENT_PROBE if IS_COMPILED else None
+
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""
         self._plan = plan
@@ -120,6 +155,28 @@ class DuckdbSide(ABC):
         self._key = ", ".join(self._key_aliases)
         self._key_row = self._row_of(self._key_aliases)
         self._digest = f"CAST('0x' || substr(md5({row(self._members)}), 1, 16) AS UBIGINT)"
+        self._sent = self._bind_sent(texts) if plan.hashes else None
+
+    def _bind_sent(self, texts: Sequence[str]) -> SentSql:
+        """Return the SQL of the values that are hashed, with the canonical texts of the columns."""
+        from changelog.native.compiled.sent_rows import (  # noqa: PLC0415 - there may be no library
+            SentColumn,
+            SentLayout,
+            SentRows,
+        )
+
+        columns, values = [], []
+        for column, text in zip(self._plan.columns, texts, strict=True):
+            native, family = column.target_native, column.form.kind
+            if is_sent(column.form, column.native, native):
+                columns.append(SentColumn(SentLayout[_LAYOUTS[family]], scale_of(native)))
+                values.append(sent(family, native, self._column(column.target)))
+            else:
+                columns.append(SentColumn(SentLayout.TEXT))
+                values.append(text)
+        return SentSql(
+            SentRows(columns), ", ".join(f"{sql} AS s{n}" for n, sql in enumerate(values))
+        )
 
     def _expression(self, column: ComparedColumn) -> str:
         """Return the SQL of a column's canonical text.
@@ -161,20 +218,19 @@ class DuckdbSide(ABC):
                 f" % {count})::BIGINT"
             )
         mixed = "0"
-        for text in key:
-            whole = f"coalesce(CAST({text} AS BIGINT), 0)"
+        for column in self._plan.key:
+            whole = f"coalesce(CAST({self._column(column.target)} AS BIGINT), 0)"
             mixed = f"(({mixed} * 31 + {whole} % {count}) % {count})"
         return mixed
 
-    def _of_texts(self) -> str:
-        """Return the SQL of the sampled rows as canonical texts."""
+    def _of_rows(self, columns: str) -> str:
+        """Return the SQL of the sampled rows: their buckets, and columns."""
         buckets = self._plan.buckets
-        rows = f"SELECT {self._canonical} FROM {self.relation}"
+        rows = f"SELECT {self._bucket(self._key_texts)} AS bucket, {columns} FROM {self.relation}"
         if not buckets.sampled:
             return rows
         # In SQL a remainder has the sign of the dividend.
-        bucket = self._bucket(self._key_aliases)
-        place = f"({bucket} * {buckets.stride} - {buckets.first}) % {buckets.count}"
+        place = f"(bucket * {buckets.stride} - {buckets.first}) % {buckets.count}"
         is_sampled = f"({place} + {buckets.count}) % {buckets.count} < {buckets.sampled}"
         return f"SELECT * FROM ({rows}) WHERE {is_sampled}"
 
@@ -188,19 +244,61 @@ class DuckdbSide(ABC):
 
     def digests(self) -> dict[int, Digest]:
         """Return the digest of each bucket that has rows."""
+        if self._sent is not None:
+            return self._tried(partial(self._sent_digests, self._sent))
         statement = (
-            f"SELECT {self._bucket(self._key_aliases)} AS bucket, count(*), sum({self._digest})"
-            f" FROM ({self._of_texts()}) GROUP BY 1"
+            f"SELECT bucket, count(*), sum({self._digest})"
+            f" FROM ({self._of_rows(self._canonical)}) GROUP BY 1"
         )
         rows = self._fetched(statement)
         return {bucket: Digest(count, int(total) % SUM_BITS) for bucket, count, total in rows}
 
+    def _sent_digests(self, sent_sql: SentSql) -> dict[int, Digest]:
+        from changelog.native.compiled.sent_rows import (  # noqa: PLC0415 - there may be no library
+            BucketSums,
+        )
+
+        sums = BucketSums(self._plan.buckets.count)
+        for batch in self._arrow_batches(self._of_rows(sent_sql.columns)):
+            bucket, *values = batch.columns
+            sums.add(bucket, sent_sql.rows.hashes(values))
+        return {bucket: Digest(rows, total) for bucket, rows, total in sums.items()}
+
     def rows(self, buckets: Sequence[int]) -> Iterator[tuple[Key, int]]:
         """Return keys and digests of the rows of some buckets."""
         is_asked = f"{self._bucket(self._key_texts)} IN (SELECT unnest($1::BIGINT[]))"
+        values = [list(buckets)]
+        if self._sent is not None:
+            yield from self._tried(partial(self._sent_rows, self._sent, is_asked, values))
+            return
         statement = f"SELECT {self._digest}, {self._key} FROM ({self._rows_with(is_asked)})"
-        for digest, *texts in self._fetched(statement, [list(buckets)]):
+        for digest, *texts in self._fetched(statement, values):
             yield tuple(texts), digest
+
+    def _sent_rows(
+        self, sent_sql: SentSql, condition: str, values: Sequence[Any]
+    ) -> list[tuple[Key, int]]:
+        key = ", ".join(self._key_texts)
+        statement = f"SELECT {key}, {sent_sql.columns} FROM {self.relation} WHERE {condition}"
+        width = len(self._key_texts)
+        rows: list[tuple[Key, int]] = []
+        for batch in self._arrow_batches(statement, values):
+            hashes = sent_sql.rows.hashes(batch.columns[width:])
+            keys = zip(*(column.to_pylist() for column in batch.columns[:width]), strict=True)
+            rows += zip(keys, hashes, strict=True)
+        return rows
+
+    def _arrow_batches(
+        self, statement: str, values: Sequence[Any] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query as they are read; errors of reading are DuckDB's."""
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        reader = self.database.sql(statement, params=list(values)).to_arrow_reader(_BATCH_ROWS)
+        try:
+            yield from reader
+        except (pa.ArrowException, OSError) as error:
+            raise _error_of_duckdb(str(error)) from error
 
     def look(self, keys: Sequence[Key]) -> list[SideRow]:
         """Return the rows of some keys as they are now."""
@@ -223,6 +321,10 @@ class DuckdbSide(ABC):
 
     def _fetched(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query, tried again while the copy's files are being changed."""
+        return self._tried(lambda: self.database.execute(statement, list(values)).fetchall())
+
+    def _tried(self, read: Callable[[], T]) -> T:
+        """Read the relation, again while the copy's files are being changed."""
         import duckdb  # noqa: PLC0415 - an extra
 
         tries = 0
@@ -232,7 +334,7 @@ class DuckdbSide(ABC):
             files = self.files()
             try:
                 with self.opened():
-                    rows = self.database.execute(statement, list(values)).fetchall()
+                    result = read()
             except duckdb.Error as error:
                 failure = self._failure(error)
                 # A file that is locked at the first read most likely stays locked; one that was
@@ -248,7 +350,7 @@ class DuckdbSide(ABC):
                     raise failure from error
             else:
                 self._was_read = True
-                return rows
+                return result
 
     def _overwritten(self, tries: int) -> VerdictError:
         return VerdictError(
@@ -413,6 +515,15 @@ def check_columns(side: DuckdbSide, hint: str) -> None:
     except BaseException:
         side.close()
         raise
+
+
+def _error_of_duckdb(message: str) -> duckdb.Error:
+    """Return the error of DuckDB that Arrow has passed on as a text, which begins with its kind."""
+    import duckdb  # noqa: PLC0415 - an extra
+
+    name = message.partition(" Error: ")[0].replace(" ", "")
+    kind = getattr(duckdb, f"{name}Exception", duckdb.Error)
+    return kind(message)
 
 
 def _message(error: Exception) -> str:

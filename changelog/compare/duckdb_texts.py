@@ -107,13 +107,11 @@ def _plain(kind: TypeFamily, native: Native, column: str) -> str:  # noqa: PLR09
         case TypeFamily.TEXT | TypeFamily.PLAIN if native.kind not in _TEXTS:
             return _plain(native.kind, native, column)
         case TypeFamily.NUMERIC if native.kind is TypeFamily.NUMERIC:
-            scale = _DECIMAL.fullmatch(native.cast)
-            is_whole = scale is not None and scale[1] == "0"
             trimmed = f"rtrim(rtrim({text}, '0'), '.')"
             return (
-                text
-                if is_whole
-                else f"CASE WHEN suffix({text}, '0') THEN {trimmed} ELSE {text} END"
+                f"CASE WHEN suffix({text}, '0') THEN {trimmed} ELSE {text} END"
+                if scale_of(native)
+                else text
             )
         case TypeFamily.REAL | TypeFamily.DOUBLE:
             value = column if native.kind in _FLOATS else text
@@ -133,6 +131,34 @@ def _plain(kind: TypeFamily, native: Native, column: str) -> str:  # noqa: PLR09
             return _timestamp(native, column)
         case _:
             return text
+
+
+def sent(family: TypeFamily, native: Native, column: str) -> str:
+    """Return the SQL of a value in the layout of Arrow from which its bytes are hashed."""
+    match family:
+        case TypeFamily.BOOLEAN:
+            return f"CAST({column} AS UTINYINT)"
+        case TypeFamily.TIMESTAMP:
+            return f"CAST({column} AS TIMESTAMP{' WITH TIME ZONE' if native.zoned else ''})"
+        case TypeFamily.NUMERIC | TypeFamily.BYTES:
+            return column
+        case _:
+            return f"CAST({column} AS {_ARROW_TYPES[family]})"
+
+
+_ARROW_TYPES = {
+    TypeFamily.INTEGER: "BIGINT",
+    TypeFamily.REAL: "FLOAT",
+    TypeFamily.DOUBLE: "DOUBLE",
+    TypeFamily.TEXT: "VARCHAR",
+    TypeFamily.DATE: "DATE",
+}
+
+
+def scale_of(native: Native) -> int:
+    """Return the digits after the point of a decimal type; 0 for another type."""
+    decimal = _DECIMAL.fullmatch(native.cast)
+    return int(decimal[1]) if decimal else 0
 
 
 def _from_text(kind: TypeFamily, text: str) -> str:  # noqa: PLR0911 - one per family

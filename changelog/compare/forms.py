@@ -131,6 +131,31 @@ def _common(source: TypeFamily, target: TypeFamily) -> TypeFamily | None:  # noq
     return source if target in _TEXTS else None
 
 
+def is_sent(form: CompareForm, source: Native, target: Native) -> bool:
+    """Return whether digests take a column as the bytes that its type's send function gives.
+
+    Otherwise they take its canonical text. Both sides have the same type then, and a target that is
+    no PostgreSQL can write these bytes.
+    """
+    if form.is_list or source.kind is not target.kind or form.kind not in _SENT:
+        return False
+    if form.kind is TypeFamily.JSON:
+        return source.name == target.name == "jsonb"  # `json` may be none that `jsonb` takes
+    return not target.cast or (form.kind in _SENT_BY_DUCKDB and not _is_beyond(target.cast))
+
+
+def _is_beyond(cast: str) -> bool:
+    """Return whether a type of DuckDB has values that PostgreSQL's type of the family has not."""
+    return cast in {"HUGEINT", "UHUGEINT", "UBIGINT"} or cast.endswith("_NS")
+
+
+_SENT_BY_DUCKDB = {
+    *(TypeFamily.INTEGER, TypeFamily.NUMERIC, TypeFamily.REAL, TypeFamily.DOUBLE, TypeFamily.TEXT),
+    *(TypeFamily.BOOLEAN, TypeFamily.BYTES, TypeFamily.DATE, TypeFamily.TIMESTAMP),
+}
+_SENT = {*_SENT_BY_DUCKDB, TypeFamily.PADDED, TypeFamily.UUID, TypeFamily.JSON, TypeFamily.TIME}
+
+
 def have_one_text(source: Native, target: Native) -> bool:
     """Return whether equal values of two columns have the same text, which keys need.
 

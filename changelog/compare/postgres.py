@@ -18,7 +18,7 @@ import psycopg2
 from psycopg2 import errorcodes, extensions, sql
 from psycopg2.errors import LockNotAvailable
 
-from changelog.compare.forms import Native, TypeFamily
+from changelog.compare.forms import Native, TypeFamily, is_sent
 from changelog.compare.plan import ComparedColumn, ComparePlan
 from changelog.compare.postgres_texts import expression, row, sent, text_of
 from changelog.compare.side import SUM_BITS, Digest, Key, Moment, SideRow
@@ -393,24 +393,25 @@ class PostgresSide:
         """
         version = self._connection.server_version
         members = [
-            sent(column.form, *self._natives(column), self._name(column), version)
+            sent(
+                self._name(column),
+                column.form,
+                self._native(column),
+                version,
+                as_text=not is_sent(column.form, column.native, column.target_native),
+            )
             for column in plan.columns
         ]
         return sql.SQL("hash_record_extended(ROW(record_send(ROW({}))), 1)").format(
             sql.SQL(", ").join(members)
         )
 
-    def _natives(self, column: ComparedColumn) -> tuple[Native, Native]:
-        """Return the types of a column on this side and on the other one."""
-        pair = (column.native, column.target_native)
-        return pair if self._is_source else (pair[1], pair[0])
-
-    def hashes_as(self, other: PostgresSide) -> bool:
-        """Return whether both servers hash the same values to the same number."""
-        sides = (self, other)
-        if any(side._connection.server_version < _HASH_VERSION for side in sides):
-            return False
-        return self._run(_HASHED) == other._run(_HASHED)
+    def sent_probe(self) -> int | None:
+        """Return the server's hash of some values of all types; None if it cannot hash rows."""
+        if self._connection.server_version < _HASH_VERSION:
+            return None
+        ((number,),) = self._run(_HASHED)
+        return int(number)
 
     def _bucket_of(self, plan: ComparePlan) -> sql.Composable:
         count = sql.Literal(plan.buckets.count)
@@ -448,6 +449,10 @@ class PostgresSide:
         )
         totals: dict[int, Digest] = {}
         with self._snapshot() as cursor:
+            if self.is_table:
+                # The number of buckets is none of the columns' statistics: the planner would expect
+                # as many as rows, and sort these.
+                cursor.execute("SET LOCAL enable_sort = off")
             for relation, blocks in self._parts_of_table(cursor):
                 cursor.execute(
                     statement.format(

@@ -21,11 +21,13 @@ _RANGES = {
 }
 """Between which magnitudes a numeric has a nearest float: PostgreSQL refuses to cast the others."""
 _TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
+_ONE_NAN = "CASE WHEN ({{0}})::{0} = 'NaN' THEN 'NaN' ELSE ({{0}})::{0} END"
+"""Some operations give a NaN with other bits."""
 _SENT = {
     TypeFamily.INTEGER: "({0})::bigint",
     TypeFamily.NUMERIC: "trim_scale({0})",
-    TypeFamily.REAL: "({0})::float4",
-    TypeFamily.DOUBLE: "({0})::float8",
+    TypeFamily.REAL: _ONE_NAN.format("float4"),
+    TypeFamily.DOUBLE: _ONE_NAN.format("float8"),
     TypeFamily.TEXT: "({0})::text",
     TypeFamily.PADDED: "rtrim(({0})::text, ' ')",
     TypeFamily.BOOLEAN: "({0})::boolean",
@@ -96,7 +98,7 @@ def _plain(kind: TypeFamily, native: Native, version: int) -> str:  # noqa: PLR0
 
 def _bits(kind: TypeFamily) -> str:
     name = _FLOATS[kind]
-    return f"encode({name}send(({{0}})::{name}), 'hex')"
+    return f"encode({name}send({_ONE_NAN.format(name)}), 'hex')"
 
 
 def _list(kind: TypeFamily, native: Native, column: sql.Composable, version: int) -> sql.Composable:
@@ -111,20 +113,17 @@ def _list(kind: TypeFamily, native: Native, column: sql.Composable, version: int
 
 
 def sent(
-    form: CompareForm, native: Native, other: Native, column: sql.Composable, version: int
+    column: sql.Composable, form: CompareForm, native: Native, version: int, *, as_text: bool
 ) -> sql.Composable:
-    """Return the SQL of a value that PostgreSQL sends as the same bytes from two servers.
+    """Return the SQL of a value whose bytes, as PostgreSQL sends them, are the same for both sides.
 
-    `native`, `other`: the column's types on this side and on the other one. What has the same type
-    on both is sent as it is, which is quicker than its text; its type is one of PostgreSQL's own,
-    since the bytes of a record have the types' numbers.
+    `native`: the column's type on this side. What has the same type on both is sent as it is, which
+    is quicker than its text; its type is one of PostgreSQL's own, since the bytes of a record have
+    the types' numbers.
     """
-    plain = _SENT.get(form.kind)
-    is_json = "json" in {native.name, other.name}  # some of it is no `jsonb`
-    if plain is None or form.is_list or native.kind is not other.kind or is_json:
+    if as_text:
         return text_of(expression(form, native, column, version), column)
-    if native.zoned:
-        plain = _plain(form.kind, native, version)
+    plain = _plain(form.kind, native, version) if native.zoned else _SENT[form.kind]
     return sql.SQL(plain).format(column)
 
 

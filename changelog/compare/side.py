@@ -16,6 +16,8 @@ T = TypeVar("T")
 Key = tuple[str | None, ...]
 """The canonical texts of a key's columns."""
 SUM_BITS = 1 << 64
+SENT_PROBE = -6495270552753688898
+"""The probe of sides that hash rows as PostgreSQL does where a number's lowest byte comes first."""
 
 
 class Digest(NamedTuple):
@@ -65,6 +67,12 @@ class Side(Protocol):
 
     def identity(self) -> Mapping[str, str]:
         """Return facts that, with its address, tell which copy it is; no passwords."""
+
+    def sent_probe(self) -> int | None:
+        """Return the hash of some values as PostgreSQL sends them; None if it cannot hash rows.
+
+        Sides with the same number hash the same values to the same numbers.
+        """
 
     def bind(self, plan: ComparePlan) -> None:
         """Take the plan of the comparison."""

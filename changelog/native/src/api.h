@@ -680,6 +680,38 @@ int32_t producer_queued(producer *of);
 enum { TRANSACTIONS_INIT, TRANSACTION_BEGIN, TRANSACTION_COMMIT, TRANSACTION_ABORT };
 void producer_transact(producer *of, int32_t what, int32_t timeout_ms, failure *found);
 
+/* ---- sentrows.c: hashes of rows as PostgreSQL sends them ---- */
+
+/* The layout of a column's values, Arrow's: numbers of 64 bits, bytes of 0 or 1, days or microseconds
+ * since 1970, decimals of 128 bits, or bytes with their ends. */
+enum {
+    SENT_INT64,
+    SENT_FLOAT4,
+    SENT_FLOAT8,
+    SENT_BOOL,
+    SENT_DATE,
+    SENT_TIMESTAMP,
+    SENT_NUMERIC,
+    SENT_BYTES
+};
+
+typedef struct {
+    int32_t kind;
+    uint32_t oid;  /* of the type in PostgreSQL */
+    int32_t scale; /* of a decimal */
+    int64_t offset; /* the place of the first row in the arrays */
+    const uint8_t *is_there; /* a bit for each value; NULL: none is null */
+    const int32_t *ends;     /* of bytes */
+    const uint8_t *data;
+} sent_column;
+
+/* The hash of each row; gives 0 when there is no memory. */
+int sent_hashes(const sent_column *columns, int32_t count, int64_t rows, uint64_t *hashes);
+/* Count the rows of each bucket, and add up their hashes modulo 2^64. Buckets lie between -most and
+ * most, and both arrays have a place for each from -most on. */
+void sent_sums(const int64_t *buckets, const uint64_t *hashes, int64_t rows, int64_t most,
+               int64_t *counts, uint64_t *totals);
+
 /* Which declarations this was compiled with: who opens it compares them with those it reads. */
 const char *api_stamp(void);
 
