@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from changelog.native.compiled.sent_rows import SentRows
+    from changelog.native.sent_rows import SentRows
 
 T = TypeVar("T")
 MEMORY_LIMIT = "96MiB"
@@ -159,7 +159,7 @@ class DuckdbSide(ABC):
 
     def _bind_sent(self, texts: Sequence[str]) -> SentSql:
         """Return the SQL of the values that are hashed, with the canonical texts of the columns."""
-        from changelog.native.compiled.sent_rows import (  # noqa: PLC0415 - there may be no library
+        from changelog.native.sent_rows import (  # noqa: PLC0415 - there may be no library
             SentColumn,
             SentLayout,
             SentRows,
@@ -254,7 +254,7 @@ class DuckdbSide(ABC):
         return {bucket: Digest(count, int(total) % SUM_BITS) for bucket, count, total in rows}
 
     def _sent_digests(self, sent_sql: SentSql) -> dict[int, Digest]:
-        from changelog.native.compiled.sent_rows import (  # noqa: PLC0415 - there may be no library
+        from changelog.native.sent_rows import (  # noqa: PLC0415 - there may be no library
             BucketSums,
         )
 
