@@ -64,7 +64,7 @@ class BucketSums:
     """Counts the rows of each bucket, and adds up their hashes modulo 2^64."""
 
     def __init__(self, most: int) -> None:
-        """Start with nothing; buckets lie between -most and most."""
+        """Start with no rows; buckets are numbers from -most to most."""
         self._most = most
         self._counts = ffi.new("int64_t[]", 2 * most + 1)
         self._totals = ffi.new("uint64_t[]", 2 * most + 1)
