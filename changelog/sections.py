@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -559,16 +560,43 @@ class CaptureSettings(Section):
 
 
 _LEAST_TOKEN = 16
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
+"""As browsers write them: in lower case, without a path."""
 
 
 class HttpToken(BaseModel):
-    """A token that may write records by HTTP."""
+    """A token that may write records by HTTP, or read the changes of views."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: Annotated[
         str, Field(min_length=_LEAST_TOKEN, repr=False), Setting("The token.", secret=True)
     ]
-    topics: Annotated[list[str], Setting("The topics that it may write to, `*` for any text.")]
+    topics: Annotated[list[str], Setting("The topics that it may write to, `*` for any text.")] = (
+        Field(default_factory=list)
+    )
+    views: Annotated[
+        list[str], Setting("The views whose changes it may read, `*` for any text.")
+    ] = Field(default_factory=list)
+    origins: Annotated[
+        list[str],
+        Setting("Sites whose pages may read with it, such as `https://app.example.com`."),
+    ] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _has_a_use(self) -> Self:
+        if not (self.topics or self.views):
+            raise ConfigurationError(
+                "a token below http.tokens may do nothing",
+                hint="give it topics to write to, or views to read",
+            )
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigurationError(
+                    f'http.tokens: "{origin}" is no origin of a page',
+                    hint="scheme, host, and the port if it is not the scheme's own: "
+                    "https://app.example.com",
+                )
+        return self
 
 
 class Http(Section):
@@ -585,8 +613,8 @@ class Http(Section):
     tokens: Annotated[
         dict[str, HttpToken],
         Setting(
-            "Further tokens, each by a name, that may write to some topics and do nothing else: "
-            "docs/http-in.md.",
+            "Further tokens, each by a name, that may write to some topics (docs/http-in.md) or "
+            "read the changes of some views (docs/page.md), and do nothing else.",
             secret=True,
         ),
     ] = Field(default_factory=dict)

@@ -6,7 +6,10 @@ import json
 import re
 import shlex
 import ssl
+import threading
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -22,6 +25,7 @@ pytestmark = pytest.mark.matrix
 PAGE = Path(__file__).parents[2] / "docs" / "page.md"
 DEADLINE_S = 120
 TOKEN = "token-canary-0123456789"
+SHOP_TOKEN = "shop-canary-0123456789"
 
 
 @pytest.fixture
@@ -118,3 +122,30 @@ def test_the_script_of_the_page_follows_a_view_in_a_browser(endpoints, view, pre
         view.forward(1, 0x20, {1: "second", 7: None})
         wait_until(lambda: seen()[0] == "0/20", DEADLINE_S, "the next frontier is shown")
         assert seen()[1] == [[1, "second"]]
+
+
+def test_a_page_of_another_site_follows_a_view_by_its_token(endpoints, view, prefix, tmp_path):
+    command = next(plain(each) for each in commands_of(PAGE) if " serve " in each)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text("<!doctype html><title>shop</title>")
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "site")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site, chromium() as browser:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{site.server_port}"
+        tokens = {"shop": {"token": SHOP_TOKEN, "views": ["names"], "origins": [origin]}}
+        given = {"CHANGELOG_SERVE_TOKEN": TOKEN, "CHANGELOG_HTTP_TOKENS": json.dumps(tokens)}
+        with served(endpoints, tmp_path, prefix, command, **given) as (address, _):
+            page = browser.new_page()
+            page.goto(origin)
+            for token, state in ((SHOP_TOKEN, "open"), (TOKEN, "closed")):
+                place = f"{address}/views/names/changes?since=start&token={token}"
+                assert page.evaluate(FIRST_EVENT, place) == state
+        site.shutdown()
+
+
+FIRST_EVENT = """place => new Promise(done => {
+    const stream = new EventSource(place);
+    stream.addEventListener("frontier", () => { stream.close(); done("open"); });
+    stream.onerror = () => stream.readyState === EventSource.CLOSED && done("closed");
+})"""
+"""Says whether a stream opens and has a frontier, or is refused."""

@@ -375,7 +375,7 @@ def test_a_log_is_of_another_program_or_of_another_capture(
 
 INNER = {
     "sources": '{"a": {"dsn": "canary"}}',
-    "http.tokens": '{"a": {"token": "canary-0123456789", "topics": []}}',
+    "http.tokens": '{"a": {"token": "canary-0123456789", "topics": ["a"]}}',
 }
 
 

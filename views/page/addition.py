@@ -9,9 +9,13 @@ from starlette.types import ASGIApp, Scope
 
 from changelog.connect.http.additions import AdditionPlace
 from changelog.connect.http.guard import PER_SECOND
+from changelog.connect.http.rights import Rights
+from changelog.sections import Http
 from views.page.access import Access
 from views.page.answers import ROOT, PageAnswers
+from views.page.changes import reader_of
 
+_CHANGES = re.compile("/views/[^/]+/changes/?")
 _LINKABLE = re.compile(rf"{ROOT}(?:/sign-in|/views/[^/]+|/assets/[^/]+)?/?")
 
 
@@ -20,7 +24,8 @@ class Page:
 
     def __init__(self, place: AdditionPlace) -> None:
         self._access = Access.of(place.admission, is_tls=place.is_tls, sessions=place.sessions)
-        self._answers = PageAnswers(place.folder, self._access)
+        self._rights = Rights(place.settings.section(Http), place.admission)
+        self._answers = PageAnswers(place.folder, self._access, self._rights)
         self._app = self._answers.app()
 
     @property
@@ -33,8 +38,9 @@ class Page:
         return path == ROOT or path.startswith((f"{ROOT}/", "/views/"))
 
     def admits(self, scope: Scope) -> bool:
-        """Return whether a request may see the page."""
-        return self._access.lets_in(Request(scope))
+        """Return whether a request may see the page, or carries a token for changes of views."""
+        request = Request(scope)
+        return self._access.lets_in(request) or reader_of(self._rights, request) is not None
 
     def is_for_links(self, path: str, query: bytes) -> bool:
         """Return whether links of other sites may lead to a path.
@@ -43,6 +49,13 @@ class Page:
         process.
         """
         return not query and _LINKABLE.fullmatch(path) is not None
+
+    def is_for_pages(self, scope: Scope) -> bool:
+        """Return whether a page of another site may send a request: for changes, by a token."""
+        request = Request(scope)
+        reader = reader_of(self._rights, request)
+        is_listed = reader is not None and request.headers.get("origin", "") in reader.origins
+        return is_listed and _CHANGES.fullmatch(scope["path"]) is not None
 
     @property
     def per_second(self) -> float:

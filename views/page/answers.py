@@ -31,6 +31,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
+from changelog.connect.http.rights import Rights
 from changelog.contract.base.errors import ChangelogError
 from changelog.runtime.edge import one_line
 from views.generations.history import last_states
@@ -54,11 +55,11 @@ _SEE_OTHER = 303
 class PageAnswers:
     """Answers the requests to the page of one worker."""
 
-    def __init__(self, folder: Path, access: Access) -> None:
+    def __init__(self, folder: Path, access: Access, rights: Rights) -> None:
         self._folder, self._access = folder, access
         self._sources = ServerAnswers(folder)
         self._live = _Live(self._sources)
-        self._changes = ChangeStreams(self._sources, access)
+        self._changes = ChangeStreams(self._sources, access, rights)
         self._results: OrderedDict[str, tuple[str, ActionResult]] = OrderedDict()
         self._acts = threading.Lock()
 

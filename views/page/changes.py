@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from changelog.connect.http.admission import credential
+from changelog.connect.http.rights import Holder, Rights
 from changelog.contract.base.errors import (
     ChangelogError,
     ConfigurationError,
@@ -41,8 +43,8 @@ _QUIET = 20
 class ChangeStreams:
     """The streams of changes to applications."""
 
-    def __init__(self, sources: ServerAnswers, access: Access) -> None:
-        self._sources, self._access = sources, access
+    def __init__(self, sources: ServerAnswers, access: Access, rights: Rights) -> None:
+        self._sources, self._access, self._rights = sources, access, rights
         self._limiter: anyio.CapacityLimiter | None = None
         self._ended = threading.Event()
         self._open = 0
@@ -53,7 +55,10 @@ class ChangeStreams:
 
     async def answer(self, request: Request) -> Response:
         """Stream the changes of a view, or refuse with the reason."""
-        if not self._access.lets_in(request):
+        view, reader = request.path_params["name"], reader_of(self._rights, request)
+        if reader is not None and not reader.may_read(view):
+            return _refused(403, f'this token may not read the changes of view "{view}"')
+        if reader is None and not self._access.lets_in(request):
             code = 401 if self._access.is_local(request) else 403
             return _refused(code, "a token is needed")
         if self._open >= MOST:
@@ -62,9 +67,7 @@ class ChangeStreams:
         self._limiter = self._limiter or anyio.CapacityLimiter(MOST)
         self._open += 1
         try:
-            feed = await run_sync(
-                self._begun, request.path_params["name"], since, limiter=self._limiter
-            )
+            feed = await run_sync(self._begun, view, since, limiter=self._limiter)
         except BaseException as error:
             self._open -= 1
             if not isinstance(error, ChangelogError):
@@ -73,6 +76,9 @@ class ChangeStreams:
             is_new = since in {None, START} and isinstance(error, NotBuiltError)
             return _refused(404 if is_new else _code(error), one_line(error))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        origin = request.headers.get("origin", "")
+        if reader is not None and origin in reader.origins:
+            headers |= {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
         return _ClientStream(self._events(feed), headers, lambda: self._release(feed))
 
     def _begun(self, view: str, since: str | None) -> Feed:
@@ -102,6 +108,15 @@ class ChangeStreams:
                     yield b": nothing new\n\n"
         except ChangelogError as error:
             yield _event("broken", {"error": one_line(error), "code": _code(error)})
+
+
+def reader_of(rights: Rights, request: Request) -> Holder | None:
+    """Return the holder of the token for changes that a request carries; None if it has none.
+
+    A script of a browser cannot set headers of a stream, so the token may be in the address.
+    """
+    text = credential(request.scope["headers"])
+    return rights.holder(text or request.query_params.get("token", "").encode())
 
 
 class _ClientStream(StreamingResponse):

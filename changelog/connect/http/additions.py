@@ -62,6 +62,10 @@ class Addition(Protocol):
         """Return whether links of other sites may lead there, because a GET changes nothing."""
         ...
 
+    def is_for_pages(self, scope: Scope) -> bool:
+        """Return whether a page of another site may send a request, by a right of its own."""
+        ...
+
     @property
     def per_second(self) -> float:
         """Return the number of requests with credentials that are answered in a second."""

@@ -112,7 +112,8 @@ class Guard:
                 HTTPStatus.FORBIDDEN, "without a token only requests by loopback are answered"
             )
         # Also with a token: a browser sends a remembered password with requests of any page.
-        if is_foreign(headers) and not _is_followed(scope, addition):
+        is_for_pages = addition is not None and addition.is_for_pages(scope)
+        if is_foreign(headers) and not is_for_pages and not _is_followed(scope, addition):
             return error_answer(HTTPStatus.FORBIDDEN, "a page of another site sent this request")
         return None
 

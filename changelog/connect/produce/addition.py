@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Scope
 
 from changelog.connect.http.additions import AdditionPlace
 from changelog.connect.http.bodies import whole_body
+from changelog.connect.http.rights import Holder, Rights
 from changelog.connect.produce.encode import Encoders
 from changelog.connect.produce.errors import FORBIDDEN, NO_PARTITION, ProduceError
 from changelog.connect.produce.lane import Lane, Outgoing
@@ -35,7 +36,6 @@ from changelog.connect.produce.requests import (
     parsed,
     request_id,
 )
-from changelog.connect.produce.rights import Rights, Writer
 from changelog.connect.produce.topics import TopicLooks
 from changelog.connect.requests import RequestError
 from changelog.connect.rules.topics import requests_topic
@@ -44,7 +44,7 @@ from changelog.sections import Http
 ROOT = "/topics"
 _MEDIA_TYPE = "application/vnd.kafka.v2+json"
 _MOST_DIGITS = 9
-Handler = Callable[[Request, Writer], Awaitable[Response]]
+Handler = Callable[[Request, Holder], Awaitable[Response]]
 
 
 class Produce:
@@ -52,7 +52,8 @@ class Produce:
 
     def __init__(self, place: AdditionPlace) -> None:
         self._settings = place.settings.section(Http)
-        self._is_open = bool(self._settings.topics or self._settings.tokens)
+        tokens = self._settings.tokens.values()
+        self._is_open = bool(self._settings.topics) or any(token.topics for token in tokens)
         self._rights = Rights(self._settings, place.admission)
         self._looks = TopicLooks(place.settings.kafka)
         self._encoders = Encoders(place.settings.registry)
@@ -101,6 +102,10 @@ class Produce:
         """Return whether links of other sites may lead to a path: to none."""
         return False
 
+    def is_for_pages(self, scope: Scope) -> bool:  # noqa: ARG002 - of the protocol
+        """Return whether a page of another site may send a request: none may."""
+        return False
+
     def end(self) -> None:
         """Do nothing: there are no streams."""
 
@@ -118,14 +123,14 @@ class Produce:
 
         return run
 
-    async def _topics(self, _: Request, writer: Writer) -> Response:
+    async def _topics(self, _: Request, writer: Holder) -> Response:
         names = await run_in_threadpool(self._looks.names)
         return _json([name for name in names if writer.may_write(name)])
 
-    async def _topic(self, request: Request, _: Writer) -> Response:
+    async def _topic(self, request: Request, _: Holder) -> Response:
         return _json(await run_in_threadpool(self._looks.described, request.path_params["topic"]))
 
-    async def _produce(self, request: Request, writer: Writer) -> Response:
+    async def _produce(self, request: Request, writer: Holder) -> Response:
         form = form_of(request.headers.get("content-type", ""))
         sent_id = request_id(request.headers)
         topic, partition = request.path_params["topic"], _partition(request)

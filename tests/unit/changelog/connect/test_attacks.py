@@ -238,6 +238,9 @@ class SignIn:
     def is_for_links(self, path, query):
         return True
 
+    def is_for_pages(self, scope):
+        return False
+
     def end(self):
         pass
 

@@ -11,7 +11,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from changelog.connect.http.admission import Admission
+from changelog.connect.http.rights import Rights
 from changelog.contract.base.errors import UnavailableLogError
+from changelog.sections import Http
 from tests.support.memory_sessions import MemorySessions
 from views.page import answers as answers_module
 from views.page.access import COOKIE, Access
@@ -111,7 +113,7 @@ def client(monkeypatch, tmp_path, asked, sessions):
 
     def client(token="", **headers):
         access = Access.of(Admission(token.encode()), is_tls=False, sessions=sessions)
-        found = PageAnswers(tmp_path, access)
+        found = PageAnswers(tmp_path, access, Rights(Http(), access.admission))
         found._sources = SimpleNamespace(  # type: ignore[assignment]
             line=lambda **_: made_line(), rows=lambda _: [], project=lambda: None, ask_again=list
         )

@@ -8,6 +8,8 @@ import pytest
 from starlette.requests import Request
 
 from changelog.connect.http.admission import Admission
+from changelog.connect.http.rights import Rights
+from changelog.sections import Http
 from tests.support.memory_sessions import MemorySessions
 from views.changes.feed import KeyChange, Nothing, Some
 from views.changes.moments import GoneError
@@ -44,10 +46,11 @@ class Feed:
 
 @pytest.fixture
 def opened(monkeypatch):
-    access = Access.of(Admission(b""), is_tls=False, sessions=MemorySessions())
+    admission = Admission(b"")
+    access = Access.of(admission, is_tls=False, sessions=MemorySessions())
 
     def opened(feed):
-        found = ChangeStreams(SimpleNamespace(), access)  # type: ignore[arg-type]
+        found = ChangeStreams(SimpleNamespace(), access, Rights(Http(), admission))  # type: ignore[arg-type]
         monkeypatch.setattr(found, "_begun", lambda *_: feed)
         return found
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from changelog.connect.http.admission import Admission
+from changelog.connect.http.rights import Rights
 from changelog.connect.produce.encode import Encoders
 from changelog.connect.produce.errors import ProduceError
 from changelog.connect.produce.remembered import Answer, RememberedIds, lane_of, name_of, noted
@@ -17,7 +18,6 @@ from changelog.connect.produce.requests import (
     parsed,
     request_id,
 )
-from changelog.connect.produce.rights import Rights
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
 from changelog.sections import Http, HttpToken
 

@@ -1,4 +1,4 @@
-"""Rights of tokens to write to topics."""
+"""Rights of tokens: topics that they may write to, and views whose changes they may read."""
 
 from __future__ import annotations
 
@@ -12,30 +12,42 @@ from changelog.sections import Http
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class Holder:
     """The holder of a token."""
 
     name: str  # of the token in the settings; empty for whoever may do all else here
     topics: Sequence[str]  # patterns of the topics that it may write to
+    views: Sequence[str] = ()  # patterns of the views whose changes it may read
+    origins: Sequence[str] = ()  # sites whose pages may use the token to read
 
     def may_write(self, topic: str) -> bool:
         """Return whether it may write to a topic."""
         return any(covers(pattern, topic) for pattern in self.topics)
 
+    def may_read(self, view: str) -> bool:
+        """Return whether it may read the changes of a view."""
+        return any(covers(pattern, view) for pattern in self.views)
+
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The tokens that may write."""
+    """The tokens of the settings, and their rights."""
 
     settings: Http = field(repr=False)
     admission: Admission  # of the worker's other requests
 
-    def writer(self, headers: RawHeaders) -> Writer | None:
+    def holder(self, token: bytes) -> Holder | None:
+        """Return the holder of a token of the settings; None if it is none of them."""
+        for name, entry in self.settings.tokens.items():
+            if hmac.compare_digest(token, entry.token.encode()):
+                return Holder(name, entry.topics, entry.views, entry.origins)
+        return None
+
+    def writer(self, headers: RawHeaders) -> Holder | None:
         """Return the sender of a request, or None if it has no credentials."""
         text = credential(headers)
-        for name, entry in self.settings.tokens.items():
-            if hmac.compare_digest(text, entry.token.encode()):
-                return Writer(name, entry.topics)
+        if holder := self.holder(text):
+            return holder
         own = self.admission
         is_own = own.has_token(headers) if own.token else not text and own.is_local(headers)
-        return Writer("", self.settings.topics) if is_own else None
+        return Holder("", self.settings.topics) if is_own else None
