@@ -19,7 +19,7 @@ import pytest
 from psycopg2.extensions import parse_dsn
 
 from changelog.contract.base.connection import KafkaConnection
-from changelog.contract.base.errors import LockedError, VerdictError
+from changelog.contract.base.errors import LockedError, UnavailableError, VerdictError
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.log.topic import frontier_topic
 from changelog.contract.rows.relation import TableName
@@ -34,6 +34,7 @@ from replay.base.failures import translated
 from replay.broker.topics import read_frontier
 from replay.cut import cut
 from replay.cut.asof import AsOf
+from replay.spark.files import Files
 from replay.verdict.verdict import Verdict, VerdictKind
 from tests.support.builders import make_relation
 from tests.support.captured_project import (
@@ -204,9 +205,8 @@ def crash(project: CapturedProject, *options: str) -> int:
     return ran.returncode
 
 
-def archived(project: CapturedProject, topic: str) -> list[tuple[int, int, bytes, bytes | None]]:
+def archived(archive: Archive, topic: str) -> list[tuple[int, int, bytes, bytes | None]]:
     """Return every record of a topic that an archive has."""
-    archive = Archive(str(project.root / "archive"))
     *_, _ = check(archive)
     rows = [
         row
@@ -233,6 +233,7 @@ def test_a_killed_run_is_gone_on_with_and_no_record_is_there_twice(
     project, kafka, prefix, moment
 ) -> None:
     (topic,) = read_topics(project, kafka)
+    archive = Archive(str(project.root / "archive"))
     project.command("archive")
     project.execute(CHANGES)
     project.capture()
@@ -240,12 +241,11 @@ def test_a_killed_run_is_gone_on_with_and_no_record_is_there_twice(
     project.execute("INSERT INTO orders SELECT 1000 + n FROM generate_series(1, 5) n")
     project.capture()
     project.command("archive")
-    assert archived(project, topic) == logged(kafka, topic)
+    assert archived(archive, topic) == logged(kafka, topic)
     project.execute("INSERT INTO orders VALUES (2000)")
     project.capture()
     project.command("archive")
-    assert archived(project, topic) == logged(kafka, topic)
-    archive = Archive(str(project.root / "archive"))
+    assert archived(archive, topic) == logged(kafka, topic)
     folders = [path.name for path in Path(archive.place("segments")).iterdir()]
     named = [segment.frontiers.name.split("/")[1] for segment in archive.segments()]
     assert sorted(folders) == sorted(named), "nothing is left of the killed run"
@@ -425,33 +425,76 @@ def test_records_sent_again_and_a_topic_made_anew(overtaken) -> None:
     assert overtaken.rows() == {5: "anew"}
 
 
+def archive_past_a_killed_run(project: CapturedProject) -> list[tuple[Any, ...]]:
+    """Archive three times, and once more by a run that is killed; returns the rows at first."""
+    project.command("archive")
+    rows = project.query("SELECT id, amount FROM orders ORDER BY id")
+    project.execute(CHANGES)
+    project.capture()
+    assert crash(project, "--kill", "manifest") == -signal.SIGKILL
+    for statement in (
+        "INSERT INTO orders SELECT 1000 + n FROM generate_series(1, 5) n",
+        "INSERT INTO orders VALUES (2000)",
+    ):
+        project.execute(statement)
+        project.capture()
+        project.command("archive")
+    project.command("archive", "--check")
+    return rows
+
+
 @pytest.mark.parametrize("kind", first(1, KINDS))
-def test_an_archive_in_a_store(kind, project, kafka, tmp_path, monkeypatch) -> None:
+def test_an_archive_in_a_store(kind, project, kafka, tmp_path, capsys, monkeypatch) -> None:
+    """Written, killed, read by views and by the verifier, cut short, away."""
     (topic,) = read_topics(project, kafka)
+    project.view("orders_kept.sql", "-- key: id\nSELECT id, amount FROM orders\n")
     with emulated(kind, tmp_path) as store:
         for name, text in store.environ.items():
             monkeypatch.setenv(name, text)
         place = f"{store.base}/log"
-        project.command("archive", "--archive", place)
-        project.execute(CHANGES)
-        project.capture()
-        project.command("archive", "--archive", place)
-        project.command("archive", "--archive", place, "--check")
+        settings = project.root / "changelog.toml"
+        settings.write_text(f'rebuild.archive = "{place}"\n{settings.read_text()}')
+        first_rows = archive_past_a_killed_run(project)
         archive = Archive(place)
-        first, second = archive.segments()
-        offsets = [
-            (row["partition"], row["offset"])
-            for segment in (first, second)
-            for file in segment.topics[topic].files
-            for row in archive.table(file).to_pylist()
-        ]
-        assert sorted(offsets) == [at[:2] for at in logged(kafka, topic)]
-        found = LogArchive(place).tables(
-            second.frontier, topic, [0] * len(second.topics[topic].ends)
-        )
-        assert sum(table.num_rows for _, table in found) == len(offsets)
+        segments = archive.segments()
+        assert archived(archive, topic) == logged(kafka, topic)
+        last = segments[-1]
+        found = LogArchive(place).tables(last.frontier, topic, [0] * len(last.topics[topic].ends))
+        assert sum(table.num_rows for _, table in found) == len(logged(kafka, topic))
+        folders = {name.split("/")[2] for name in store.names() if "/segments/" in name}
+        assert folders == {segment.frontiers.name.split("/")[1] for segment in segments}
         with pytest.raises(LockedError):
-            archive.commit(second)
+            archive.commit(last)
+
+        words = ("orders_kept", "--from", "archive", "--json")
+        ran = rebuild_view(capsys, monkeypatch, project, *words)
+        assert (ran.code, ran.results[0]["verified"]) == (0, True), ran.err
+        assert kept_rows(project) == project.query("SELECT id, amount FROM orders ORDER BY id")
+        old = str(segments[0].frontier.lsn)
+        ran = rebuild_view(capsys, monkeypatch, project, *words, "--as-of", old)
+        assert (ran.code, ran.results[0]["verified"]) == (0, True), ran.err
+        assert kept_rows(project) == first_rows
+
+        cut = archive.place(segments[0].topics[topic].files[0].name)
+        whole = Files().read(cut)
+        Files().replace(cut, whole[:-10])
+        ran = rebuild_view(capsys, monkeypatch, project, *words)
+        assert ran.code == ArchiveError.exit_code, ran.err
+        assert "was altered: its digest is another" in ran.err
+        Files().remove_file(cut)
+        ran = rebuild_view(capsys, monkeypatch, project, *words)
+        assert ran.code == ArchiveError.exit_code, ran.err
+        assert "the archive has lost" in ran.err
+        assert kept_rows(project) == first_rows, "what served before serves"
+
+        store.stop()
+        ran = rebuild_view(capsys, monkeypatch, project, *words)
+        assert ran.code == UnavailableError.exit_code, ran.err
+        assert f"the archive cannot be reached at {place}" in ran.err
+
+
+def kept_rows(project: CapturedProject) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in project.delta("orders_kept")]
 
 
 def test_the_commands_of_the_page(project, capsys, monkeypatch) -> None:
@@ -463,6 +506,4 @@ def test_the_commands_of_the_page(project, capsys, monkeypatch) -> None:
         else:
             ran = rebuild_view(capsys, monkeypatch, project, *words)
             assert ran.code == 0, ran.err
-    assert [tuple(row.values()) for row in project.delta("orders_kept")] == project.query(
-        "SELECT id, amount FROM orders ORDER BY id"
-    )
+    assert kept_rows(project) == project.query("SELECT id, amount FROM orders ORDER BY id")
