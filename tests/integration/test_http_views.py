@@ -1,13 +1,18 @@
 """Events that came by HTTP, joined by views with captured tables, are what PostgreSQL joins."""
 
+import base64
 import json
 import uuid
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
 from tests.support.captured_project import captured_database, rebuild_view
 from tests.support.http_in import Client, make, worker
+from tests.support.rounds import rounds
+from tests.support.shop import aim, target_database
+from tests.support.sql import execute
 
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
@@ -53,6 +58,16 @@ SELECT o.id, o.item, o.amount, c.path, c.paid, v.big, v.note, v.at, v.colour, v.
 FROM orders o LEFT JOIN {}clicks c ON c.id = o.id LEFT JOIN {}visits v ON v.id = o.id
 """
 
+FOLLOWED = """
+SELECT o.id, o.item, v.big, v.note, v.at, v.colour, v.raw
+FROM orders o LEFT JOIN {}visits v ON v.id = o.id
+"""
+LATER = VISIT.replace("bytes raw = 6;", "bytes raw = 6;\n  optional string more = 7;")
+
+
+def plain(row):
+    return tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)
+
 
 @pytest.fixture
 def project(stack, tmp_path):
@@ -95,10 +110,15 @@ def send_clicks(client, topic, project):
 
 
 def send_visits(client, topic, project):
-    import base64
+    send_rows(client, topic, project, VISITS)
+    project.execute("DELETE FROM judge.visits WHERE id = 3")
+    remove(client, topic, 3)
 
+
+def send_rows(client, topic, project, rows, schema=VISIT):
+    """Send events in Protobuf, and give the judge the same rows."""
     records = []
-    for id_, big, note, at, colour, raw in VISITS:
+    for id_, big, note, at, colour, raw in rows:
         value = {"id": id_, "big": big, "colour": colour, "raw": base64.b64encode(raw).decode()}
         value |= {} if note is None else {"note": note}
         value |= {} if at is None else {"at": at}
@@ -106,10 +126,16 @@ def send_visits(client, topic, project):
         texts = ["NULL" if text is None else f"'{text}'" for text in (note, at, colour)]
         project.execute(
             f"INSERT INTO judge.visits VALUES ({id_}, {big}, {', '.join(texts)}, '\\x{raw.hex()}')"
+            " ON CONFLICT (id) DO UPDATE SET (big, note, at, colour, raw) ="
+            " (excluded.big, excluded.note, excluded.at, excluded.colour, excluded.raw)"
         )
-    records.append({"key": {"id": 3}, "value": None})
-    project.execute("DELETE FROM judge.visits WHERE id = 3")
-    answer = client.post(topic, *records, form="protobuf", value_schema=VISIT, key_schema=KEY)
+    answer = client.post(topic, *records, form="protobuf", value_schema=schema, key_schema=KEY)
+    assert answer.status_code == 200, answer.text
+
+
+def remove(client, topic, number):
+    record = {"key": {"id": number}, "value": None}
+    answer = client.post(topic, record, form="protobuf", key_schema=KEY)
     assert answer.status_code == 200, answer.text
 
 
@@ -129,9 +155,7 @@ def test_events_by_http_joined_with_a_captured_table_are_what_postgresql_joins(
         assert ran.results[0]["verified"] is True
         there = [tuple(row.values()) for row in made.delta("joined")]
         theirs = made.query(f"{QUERY.format('judge.', 'judge.')} ORDER BY id")
-        assert there == [
-            tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in theirs
-        ]
+        assert there == [*map(plain, theirs)]
         return there
 
     with worker(stack.endpoints(), f"v{uuid.uuid4().hex[:8]}", ["*"]) as (url, _, _):
@@ -145,3 +169,58 @@ def test_events_by_http_joined_with_a_captured_table_are_what_postgresql_joins(
         assert client.post(clicks, {"key": {"id": 2}, "value": None}).status_code == 200
         made.execute("DELETE FROM judge.clicks WHERE id = 2")
         assert compared("--refresh") != rows
+
+
+def test_a_follower_brings_a_view_forward_by_protobuf_that_came_by_http(
+    project, stack, kafka, endpoints
+):
+    made, prefix = project
+    clicks, visits = f"{prefix}-clicks", f"{prefix}-visits"
+    for topic in (clicks, visits):
+        make(kafka, topic, 2)
+    declare(made, clicks, visits)
+    served = f"joined_{uuid.uuid4().hex[:8]}"
+    made.view(f"{served}.sql", f"-- key: id\n-- sinks: postgres\n{FOLLOWED.format('')}")
+    with (
+        target_database(endpoints) as target,
+        worker(stack.endpoints(), f"v{uuid.uuid4().hex[:8]}", ["*"]) as (url, _, _),
+    ):
+        aim(made, target)
+        client = Client(url)
+        send_visits(client, visits, made)
+
+        def is_right():
+            there = execute(target, f"SELECT * FROM {served} ORDER BY id")
+            assert [*map(plain, there)] == [
+                *map(plain, made.query(f"{FOLLOWED.format('judge.')} ORDER BY id"))
+            ]
+
+        with rounds(made.root, served, forward=True) as (advance, _, _):
+            assert advance()
+            is_right()
+            generation = advance.generation
+            assert advance() is None
+            for changes in (
+                [partial(send_rows, client, visits, made, [(3, 2, "back", None, "BLUE", b"")])],
+                [
+                    partial(made.execute, "DELETE FROM judge.visits WHERE id = 1"),
+                    partial(remove, client, visits, 1),
+                ],
+                [
+                    partial(made.execute, "UPDATE orders SET item = 'x' WHERE id = 2"),
+                    made.capture,
+                    partial(
+                        send_rows, client, visits, made, [(2, 2**64 - 1, None, None, "RED", b"y")]
+                    ),
+                    partial(send_rows, client, visits, made, [(1, 7, "new", None, "RED", b"z")]),
+                ],
+            ):
+                for change in changes:
+                    change()
+                assert advance()
+                assert (advance.origin.split(":")[0], advance.generation) == ("forward", generation)
+                is_right()
+            # A version of the schema that came meanwhile.
+            send_rows(client, visits, made, [(5, 5, "later", None, "BLUE", b"")], LATER)
+            assert advance()
+            is_right()
