@@ -248,6 +248,18 @@ class Cluster:
             for name, topic in topics.items()
         }
 
+    def created(self, name: str) -> TopicDescription:
+        """Return a topic that was just created, once the brokers tell of it."""
+
+        def ask() -> TopicDescription:
+            there = self.describe([name])
+            if name not in there:
+                cause = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+                raise LogError(f'the brokers do not tell of topic "{name}"') from cause
+            return there[name]
+
+        return until_led(ask)
+
     def standing(self, names: Iterable[str], *, committed: bool = False) -> dict[str, TopicEnds]:
         """Return the id, start and end offsets of each topic that exists; see `bounds`."""
         ordered = list(names)

@@ -78,6 +78,10 @@ class SchemaRegistry:
         """Close its connections."""
         self._client.close()
 
+    def forget(self) -> None:
+        """Forget the client's answers, so that the registry itself is asked."""
+        self._client.clear_caches()
+
     def register_key(self, topic: str, schema: str) -> int:
         """Return the id of a topic's key schema; the first one stays for the topic's life.
 

@@ -16,11 +16,13 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from changelog.connect.produce.remembered import LANES
+from changelog.connect.produce.remembered import LANES, make_topic
+from changelog.contract.rows.codec import frame
 from changelog.kafka.cluster import Cluster
 from changelog.kafka.scan import OffsetRange, scan
 from tests.support.captured_project import captured_database
 from tests.support.connect_workers import running
+from tests.support.fetched import fetched
 from tests.support.http_in import DEADLINE_S, FORM, OWN, PHONE, Client, make, worker
 from tests.support.page import blocks_of, missing, printed, script_of
 from tests.support.produce_faults import (
@@ -37,6 +39,7 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.services]
 
 PAGE = Path(__file__).parents[2] / "docs" / "http-in.md"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 EVENT = {
     "type": "record",
     "name": "Event",
@@ -201,6 +204,22 @@ def test_errors_have_the_proxys_codes_and_nothing_is_written(client, topic, kafk
     assert client.refused(topic, {"value": "x" * (1 << 20)}) == 413
     assert client.refused(topic, {"value": 1}, request_id="a b") == 400
     assert len(records(kafka, topic)) in {1, 2}
+
+
+@pytest.mark.parametrize(
+    "name", ["ü.events", "a b.events", "%00.events", f"{'x' * 250}.events", "a%09.events"]
+)
+def test_a_name_that_no_topic_can_have_is_no_topic(client, name):
+    assert client.refused(name, {"value": 1}) == 40401
+    answer = httpx.get(
+        f"{client.url}/topics/{name}", headers={"Authorization": f"Bearer {client.token}"}
+    )
+    assert answer.json()["error_code"] == 40401
+
+
+def test_a_compressed_body_is_refused(client, topic):
+    zipped = {"Content-Encoding": "gzip"}
+    assert client.refused(topic, {"value": 1}, headers=zipped) == 415
 
 
 def test_a_request_is_written_whole_or_not_at_all(client, kafka, prefix):
@@ -401,6 +420,18 @@ def test_a_topic_of_ids_that_forgets_early_is_refused(stack, kafka):
     assert "forgets ids before http.remember_hours" in ran.stderr
 
 
+def test_a_topic_of_ids_that_no_broker_tells_of_yet_is_waited_for(kafka, monkeypatch):
+    describe, asked = Cluster.describe, []
+
+    def late(self, names):
+        asked.append(names)
+        return {} if len(asked) < 3 else describe(self, names)
+
+    monkeypatch.setattr(Cluster, "describe", late)
+    make_topic(kafka, f"l{uuid.uuid4().hex[:8]}-requests", 24)
+    assert len(asked) >= 3
+
+
 def test_without_settings_no_topic_is_open(stack, kafka):
     group = f"n{uuid.uuid4().hex[:8]}"
     with running(stack.endpoints(), group) as (url, _, _):
@@ -458,3 +489,44 @@ def test_protobuf_by_text_and_by_id_is_what_serializers_write(client, topic, kaf
     assert client.refused(topic, {"value": {"no": 1}}, value_schema_id=number, **form) == 42203
     assert client.refused(topic, {"value": {"id": 1}}, value_schema="message {", **form) == 42205
     assert client.refused(topic, {"value": {"id": 1}}, **form) == 42202
+
+
+def test_confluents_own_client_lists_topics_and_writes_bytes_and_avro(
+    client, topic, kafka, registry
+):
+    """It is of the proxy's first version, whose content types have no form for bytes."""
+    folder = fetched("npm", "kafka-rest@0.0.5")
+    ran = subprocess.run(
+        ["node", str(FIXTURES / "kafka_rest.js"), client.url, topic, OWN],
+        env={**os.environ, "NODE_PATH": str(folder / "node_modules")},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    names, one, partitions, second, plain, in_0, keyed, by_id, *refused = answers
+    assert topic in names
+    assert one["name"] == topic
+    assert one["partitions"] == partitions
+    assert [part["partition"] for part in partitions] == [0, 1]
+    assert second == partitions[1]
+    assert in_0["offsets"][0]["partition"] == 0
+    assert keyed["value_schema_id"] == by_id["value_schema_id"] is not None
+    assert [(no["status"], no["error"]["error_code"]) for no in refused] == [
+        (422, 42203),
+        (404, 40402),
+        (404, 40401),
+    ]
+    there = {(r.partition(), r.offset()): (r.key(), r.value()) for r in records(kafka, topic)}
+    sent = [
+        there[place["partition"], place["offset"]]
+        for answer in (plain, in_0, keyed, by_id)
+        for place in answer["offsets"]
+    ]
+    assert len(there) == len(sent) == 7
+    assert sent[:4] == [(None, b"plain"), (b"k", "ä".encode()), (b"k", None), (b"p", b"in 0")]
+    head = frame(keyed["value_schema_id"])
+    assert [value for _, value in sent[4:]] == [head + b"\x02", head + b"\x04", head + b"\x06"]
+    assert [key and key[5:] for key, _ in sent[4:]] == [b"\x02a", b"\x02b", None]

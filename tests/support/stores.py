@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,16 +21,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-import pytest
-from filelock import FileLock
 from obstore.store import AzureStore, GCSStore, ObjectStore
 
-from changelog.stack.base.places import cache_dir
 from changelog.stack.base.ports import LOOPBACK, answers, pick
 from changelog.stack.download.artifacts import HDFS
 from changelog.stack.download.fetch import resolve
 from changelog.stack.download.ivy import pyspark_jars_dir
 from changelog.stack.download.jre import java
+from tests.support.fetched import fetched
 from tests.support.object_store import SECRET, object_store
 from tests.support.wait import wait_until
 
@@ -123,7 +120,7 @@ def _google(folder: Path, _: ExitStack) -> Emulated:
     behind, port = pick(), pick()
     own = f"{LOOPBACK}:{behind}"
     server = [
-        *(str(_fetched("go", GCS) / "fake-gcs-server"), "-scheme", "http", "-host", LOOPBACK),
+        *(str(fetched("go", GCS) / "fake-gcs-server"), "-scheme", "http", "-host", LOOPBACK),
         *("-port", str(behind), "-backend", "memory", "-public-host", own),
         *("-external-url", f"http://{LOOPBACK}:{port}", "-log-level", "warn"),
     ]
@@ -143,7 +140,7 @@ def _google(folder: Path, _: ExitStack) -> Emulated:
 
 def _azure(folder: Path, _: ExitStack) -> Emulated:
     port = pick()
-    command = _fetched("npm", AZURITE) / "node_modules" / ".bin" / "azurite-blob"
+    command = fetched("npm", AZURITE) / "node_modules" / ".bin" / "azurite-blob"
     words = [
         *(str(command), "--blobHost", LOOPBACK, "--blobPort", str(port)),
         *("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"),
@@ -187,32 +184,3 @@ def _hdfs(folder: Path, _: ExitStack) -> Emulated:
     wait_until((folder / "hdfs.json").exists, 60, "HDFS has its datanode")
     environ = {"HADOOP_USER_NAME": os.environ.get("USER") or "root"}
     return Emulated("hdfs", f"hdfs://{LOOPBACK}:{port}", "", environ, "", [process])
-
-
-def _fetched(program: str, package: str) -> Path:
-    """Return the folder into which a package was installed; skips the test where it cannot be."""
-    if shutil.which(program) is None:
-        pytest.skip(f"no {program} here, which fetches {package}")
-    folder = cache_dir() / "emulators" / package.rpartition("/")[2]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / f".{folder.name}.lock"):
-        if not folder.is_dir():
-            part = folder.with_name(f"{folder.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir()
-            words = ["install", package]
-            if program == "npm":
-                words += ["--prefix", str(part), "--no-audit", "--no-fund", "--silent"]
-            environ = {**os.environ, "GOBIN": str(part)}
-            ran = subprocess.run(
-                [program, *words],
-                env=environ,
-                capture_output=True,
-                text=True,
-                timeout=900,
-                check=False,
-            )
-            if ran.returncode:
-                pytest.skip(f"{program} does not fetch {package}: {ran.stderr[-200:]}")
-            part.rename(folder)
-    return folder

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Scope
 from changelog.connect.http.additions import AdditionPlace
 from changelog.connect.http.bodies import whole_body
 from changelog.connect.http.rights import Holder, Rights
-from changelog.connect.produce.encode import Encoders
+from changelog.connect.produce.encode import Encoders, PartEncoder, encoded
 from changelog.connect.produce.errors import FORBIDDEN, NO_PARTITION, ProduceError
 from changelog.connect.produce.lane import Lane, Outgoing
 from changelog.connect.produce.remembered import (
@@ -30,6 +31,7 @@ from changelog.connect.produce.remembered import (
     name_of,
 )
 from changelog.connect.produce.requests import (
+    ProduceRequest,
     ValueForm,
     digest_of,
     form_of,
@@ -67,6 +69,8 @@ class Produce:
             (ROOT, self._topics, "GET"),
             (one, self._topic, "GET"),
             (one, self._produce, "POST"),
+            (f"{one}/partitions", self._partitions, "GET"),
+            (f"{one}/partitions/{{partition}}", self._partitions, "GET"),
             (f"{one}/partitions/{{partition}}", self._produce, "POST"),
         ]
         self._app = Starlette(
@@ -130,13 +134,29 @@ class Produce:
     async def _topic(self, request: Request, _: Holder) -> Response:
         return _json(await run_in_threadpool(self._looks.described, request.path_params["topic"]))
 
+    async def _partitions(self, request: Request, _: Holder) -> Response:
+        number = _partition(request)
+        described = await run_in_threadpool(self._looks.described, request.path_params["topic"])
+        partitions = described["partitions"]
+        if number is None:
+            return _json(partitions)
+        if number >= len(partitions):
+            raise ProduceError(NO_PARTITION, "Partition not found.")
+        return _json(partitions[number])
+
     async def _produce(self, request: Request, writer: Holder) -> Response:
         form = form_of(request.headers.get("content-type", ""))
         sent_id = request_id(request.headers)
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise ProduceError(415, "bodies are not compressed")
         topic, partition = request.path_params["topic"], _partition(request)
         body = await whole_body(request, self._settings.largest_bytes)
         name = name_of(writer.name, sent_id) if sent_id else b""
-        writing = await run_in_threadpool(self._submitted, topic, partition, form, body, name)
+        plain = await run_in_threadpool(self._checked, topic, partition, form, body)
+        key, value = self._encoders.of(topic, plain)
+        encoders = await _awaited(key), await _awaited(value)
+        digest = partial(digest_of, topic, partition, form, body)
+        writing = await run_in_threadpool(self._submitted, topic, plain, encoders, name, digest)
         # A client that goes away does not take its request back.
         answer = await asyncio.shield(asyncio.wrap_future(writing))
         document = {
@@ -150,22 +170,27 @@ class Produce:
         headers = {"Idempotent-Replayed": "true"} if answer.is_repeated else None
         return _json(document, headers=headers)
 
-    def _submitted(
-        self, topic: str, partition: int | None, form: ValueForm, body: bytes, name: bytes
-    ) -> Future[Answer]:
-        """Parse and encode a request, and give it to a lane."""
+    def _checked(
+        self, topic: str, partition: int | None, form: ValueForm, body: bytes
+    ) -> ProduceRequest:
+        """Parse a request, and look at its topic."""
         request = parsed(form, body, partition)
         places = {record.partition for record in request.records if record.partition is not None}
         self._looks.check(topic, places)
-        encoded = self._encoders.encoded(topic, request)
-        outgoing = Outgoing(
-            topic,
-            encoded.records,
-            encoded.key_schema_id,
-            encoded.value_schema_id,
-            name,
-            digest_of(topic, partition, form, body),
-        )
+        return request
+
+    def _submitted(
+        self,
+        topic: str,
+        request: ProduceRequest,
+        encoders: tuple[PartEncoder, PartEncoder],
+        name: bytes,
+        digest: Callable[[], bytes],
+    ) -> Future[Answer]:
+        """Encode a request, and give it to a lane."""
+        key, value = encoders
+        records = encoded(request, key, value)
+        outgoing = Outgoing(topic, records, key.number, value.number, name, digest())
         return self._lane(lane_of(name) if name else None).submit(outgoing)
 
     def _lane(self, number: int | None) -> Lane:
@@ -179,6 +204,13 @@ class Produce:
                     ids = RememberedIds(self._kafka, topic, number, self._settings.remember_hours)
                 self._lanes[number] = Lane(self._kafka, f"{topic}-{own}", ids, topic)
             return self._lanes[number]
+
+
+async def _awaited(encoder: Future[PartEncoder]) -> PartEncoder:
+    if encoder.done():
+        return encoder.result()
+    # A client that goes away does not take the question back: others may wait for the answer.
+    return await asyncio.shield(asyncio.wrap_future(encoder))
 
 
 def _partition(request: Request) -> int | None:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from fastavro.schema import SchemaParseException
 
@@ -39,82 +43,128 @@ from changelog.sink.registry import RegisteredSchema, SchemaRegistry
 
 Encode = Callable[[Any], bytes]
 _MOST_SCHEMAS = 1000
+_ASKERS = 4
+"""Schemas that are asked for, and compiled, at the same time."""
+_FRESH_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedRequest:
-    """A request's records as they are to be written."""
+class PartEncoder:
+    """The encoder of all keys, or of all values, the frame of their schema included."""
 
-    records: tuple[OutgoingRecord, ...]
-    key_schema_id: int | None = None
-    value_schema_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _SchemaEncoder:
-    """A registered schema, and the encoder of values under it, the frame included."""
-
-    number: int | None  # its id; None where all keys, or all values, are null
+    number: int | None  # the schema's id; None without a schema
     encode: Encode
+
+
+class _Name(NamedTuple):
+    subject: str
+    form: ValueForm
+    schema: NamedSchema
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A schema that has been asked for."""
+
+    encoder: Future[PartEncoder]
+    until: float  # from when on it is asked for again, by the clock
 
 
 class Encoders:
     """Encodes requests; any number of threads may use it.
 
+    Schemas are asked for by threads of its own, so that no record waits for the schema of another
+    one. After a minute a schema that is used is asked for again: a registry that was put back or
+    emptied gives it a new id. While the registry does not answer, what it has said counts.
+
     Without the URL of a registry no form with schemas is taken.
     """
 
-    def __init__(self, registry: RegistryConnection) -> None:
-        self._connection = registry
+    def __init__(
+        self, registry: RegistryConnection, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._connection, self._clock = registry, clock
         self._registry: SchemaRegistry | None = None
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, ValueForm, NamedSchema], _SchemaEncoder] = OrderedDict()
+        self._questions: queue.SimpleQueue[tuple[_Name, Future[PartEncoder]]] = queue.SimpleQueue()
+        self._askers: list[threading.Thread] = []
+        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
-    def encoded(self, topic: str, request: ProduceRequest) -> EncodedRequest:
-        """Encode the records of a request, registering its schemas.
+    def of(
+        self, topic: str, request: ProduceRequest
+    ) -> tuple[Future[PartEncoder], Future[PartEncoder]]:
+        """Return the encoders of a request's keys and values, which may have to be waited for.
 
-        Raises ProduceError: a record has no schema, or does not fit its own.
+        Raises ProduceError (or its futures do): a part has no schema, or one that is none.
         """
         if request.form not in {ValueForm.AVRO, ValueForm.PROTOBUF}:
             if request.key_schema or request.value_schema:
                 raise unprocessable(f"the form {request.form.value} has no schemas")
-            encode = _base64 if request.form is ValueForm.BINARY else _json
-            return EncodedRequest(_records(request, encode, encode))
-        key, value = (
-            self._of_part(topic, request, part, schema, code)
-            for part, schema, code in (
-                ("key", request.key_schema, NO_KEY_SCHEMA),
-                ("value", request.value_schema, NO_VALUE_SCHEMA),
-            )
-        )
-        return EncodedRequest(_records(request, key.encode, value.encode), key.number, value.number)
+            both = _ready(PartEncoder(None, _base64 if request.form is ValueForm.BINARY else _json))
+            return both, both
+        key = self._of_part(topic, request, "key", request.key_schema, NO_KEY_SCHEMA)
+        value = self._of_part(topic, request, "value", request.value_schema, NO_VALUE_SCHEMA)
+        return key, value
 
     def _of_part(
         self, topic: str, request: ProduceRequest, part: str, schema: NamedSchema | None, code: int
-    ) -> _SchemaEncoder:
+    ) -> Future[PartEncoder]:
         """Return the encoder of keys or of values."""
         if schema is not None:
-            return self._schema(f"{topic}-{part}", request.form, schema)
+            return self._schema(_Name(f"{topic}-{part}", request.form, schema))
         if any(getattr(record, part) is not None for record in request.records):
             raise ProduceError(code, f"Request includes {part}s but does not include {part} schema")
-        return _SchemaEncoder(None, _json)
+        return _ready(PartEncoder(None, _json))
 
-    def _schema(self, subject: str, form: ValueForm, schema: NamedSchema) -> _SchemaEncoder:
-        """Return the encoder of a schema; it is asked for once."""
-        name = (subject, form, schema)
+    def _schema(self, name: _Name) -> Future[PartEncoder]:
+        """Return the encoder of a schema, asking for one that is new."""
         with self._lock:
             kept = self._kept.get(name)
             if kept is None:
-                kept = self._kept[name] = self._looked_up(subject, form, schema)
+                kept = self._kept[name] = _Kept(Future(), self._clock() + _FRESH_S)
+                self._begin(name, kept.encoder)
+            elif kept.until < self._clock() and kept.encoder.done():
+                kept.until = self._clock() + _FRESH_S
+                self._begin(name, Future())
             self._kept.move_to_end(name)
             while len(self._kept) > _MOST_SCHEMAS:
                 self._kept.popitem(last=False)
-        return kept
+            return kept.encoder
 
-    def _looked_up(self, subject: str, form: ValueForm, schema: NamedSchema) -> _SchemaEncoder:
+    def _begin(self, name: _Name, encoder: Future[PartEncoder]) -> None:
+        """Have a schema asked for, by threads that the process does not wait for at its end."""
+        self._questions.put((name, encoder))
+        if len(self._askers) < _ASKERS:
+            thread = threading.Thread(target=self._ask_on, name="schemas", daemon=True)
+            self._askers.append(thread)
+            thread.start()
+
+    def _ask_on(self) -> None:
+        while True:
+            self._ask(*self._questions.get())
+
+    def _ask(self, name: _Name, encoder: Future[PartEncoder]) -> None:
+        """Ask for a schema; from then on its encoder is the one that is kept."""
+        try:
+            answer = self._looked_up(*name)
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            is_later = isinstance(error, ProduceError) and error.error_code == KAFKA_LATER
+            with self._lock:
+                kept = self._kept.get(name)
+                if kept is not None and (kept.encoder is encoder or not is_later):
+                    del self._kept[name]
+            encoder.set_exception(error)
+        else:
+            encoder.set_result(answer)
+            with self._lock:
+                if name in self._kept:
+                    self._kept[name].encoder = encoder
+
+    def _looked_up(self, subject: str, form: ValueForm, schema: NamedSchema) -> PartEncoder:
         kind = form.value.upper()
         try:
             registry = self._opened()
+            registry.forget()
             if schema.number is None:
                 encode = _encoder(form, schema.text)  # before it is registered for ever
                 number = registry.register(subject, RegisteredSchema(kind, schema.text))
@@ -130,16 +180,24 @@ class Encoders:
         except LogError as error:
             raise ProduceError(NO_SCHEMA, f"Invalid schema: {error}") from error
         begin = frame(number)
-        return _SchemaEncoder(number, lambda value: begin + encode(value))
+        return PartEncoder(number, lambda value: begin + encode(value))
 
     def _opened(self) -> SchemaRegistry:
-        if self._registry is None:
-            if not self._connection.url:
-                raise unprocessable("this worker has no schema registry: --schema-registry URL")
-            self._registry = SchemaRegistry(self._connection)
-        return self._registry
+        if not self._connection.url:
+            raise unprocessable("this worker has no schema registry: --schema-registry URL")
+        with self._lock:
+            if self._registry is None:
+                self._registry = SchemaRegistry(self._connection)
+            return self._registry
 
 
+def _ready(encoder: PartEncoder) -> Future[PartEncoder]:
+    future: Future[PartEncoder] = Future()
+    future.set_result(encoder)
+    return future
+
+
+@lru_cache(_MOST_SCHEMAS)
 def _encoder(form: ValueForm, text: str) -> Encode:
     """Return the encoder of a schema without the frame; raises ProduceError, CorruptRecordError."""
     if form is ValueForm.PROTOBUF:
@@ -156,14 +214,17 @@ def _encoder(form: ValueForm, text: str) -> Encode:
         raise ProduceError(NO_SCHEMA, f"Invalid schema: {error}") from error
 
 
-def _records(request: ProduceRequest, key: Encode, value: Encode) -> tuple[OutgoingRecord, ...]:
+def encoded(
+    request: ProduceRequest, key: PartEncoder, value: PartEncoder
+) -> tuple[OutgoingRecord, ...]:
+    """Encode the records of a request; raises ProduceError: one does not fit its schema."""
     outgoing = []
     for number, record in enumerate(request.records):
         parts = []
-        for part, encode in (("key", key), ("value", value)):
+        for part, encoder in (("key", key), ("value", value)):
             plain = getattr(record, part)
             where = f"record {number}, {part}"
-            parts.append(None if plain is None else _bytes(encode, plain, where))
+            parts.append(None if plain is None else _bytes(encoder.encode, plain, where))
         place = {} if record.partition is None else {"partition": record.partition}
         outgoing.append(OutgoingRecord(*parts, **place))  # type: ignore[arg-type]
     return tuple(outgoing)

@@ -17,7 +17,7 @@ from confluent_kafka.admin import NewTopic
 
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import TopicSettingsError
-from changelog.kafka.cluster import Cluster, until_led
+from changelog.kafka.cluster import Cluster
 from changelog.kafka.scan import OffsetRange, scan
 
 LANES = 4
@@ -84,7 +84,7 @@ def make_topic(kafka: KafkaConnection, topic: str, remember_hours: float) -> Non
         "message.timestamp.type": "LogAppendTime",
     }
     cluster.create([NewTopic(topic, LANES, -1, config=config)])
-    there = until_led(lambda: cluster.describe([topic]))[topic]
+    there = cluster.created(topic)
     kept_ms = int(there.settings["retention.ms"])
     faults = []
     if there.partitions != LANES:

@@ -14,7 +14,8 @@ from changelog.connect.rules.records.reading import BadRecordError, parse_json
 
 MOST_RECORDS = 10_000  # of a request: the places of all stand in one record beside its id
 ID_HEADER = "idempotency-key"
-_CONTENT_TYPE = re.compile(r"application/vnd\.kafka\.([a-z]+)\.v2\+json")
+_CONTENT_TYPE = re.compile(r"application/vnd\.kafka\.([a-z]+)\.v[12]\+json")
+_WITHOUT_FORM = "application/vnd.kafka.v1+json"  # binary, as version 1 had it
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_PARTITION = 2**31
 _MEMBERS = {"records", "key_schema", "key_schema_id", "value_schema", "value_schema_id"}
@@ -63,6 +64,8 @@ def form_of(content_type: str) -> ValueForm:
     Raises ProduceError: it is none of the proxy's, or one that is not taken here.
     """
     plain = content_type.partition(";")[0].strip().lower()
+    if plain == _WITHOUT_FORM:
+        return ValueForm.BINARY
     match = _CONTENT_TYPE.fullmatch(plain)
     try:
         return ValueForm(match[1] if match else "")
@@ -121,12 +124,14 @@ def _record(number: int, raw: Any, partition: int | None) -> PlainRecord:  # noq
     if not isinstance(raw, dict):
         raise unprocessable(f"record {number} is not a JSON object")
     _check_members(raw, _OF_RECORD, f"record {number}")
+    if "value" not in raw:  # not null, which deletes: a client in JavaScript leaves out undefined
+        raise unprocessable(f"record {number} has no value; null deletes its key")
     own = raw.get("partition")
     if own is not None and (type(own) is not int or not 0 <= own < _MOST_PARTITION):
         raise unprocessable(f"record {number}: its partition is no number of one")
     if own is not None and partition is not None and own != partition:
         raise unprocessable(f"record {number}: its partition is not that of the path")
-    return PlainRecord(raw.get("key"), raw.get("value"), partition if own is None else own)
+    return PlainRecord(raw.get("key"), raw["value"], partition if own is None else own)
 
 
 def _schema(document: Mapping[str, Any], name: str) -> NamedSchema | None:

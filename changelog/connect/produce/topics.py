@@ -22,6 +22,7 @@ from changelog.connect.produce.errors import (
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ConfigurationError, LogError, UnavailableLogError
 from changelog.contract.base.secret import redacted
+from changelog.contract.log.topic import check_name
 from changelog.kafka.clients import REQUEST_S, admin_client
 from changelog.kafka.cluster import Cluster
 from changelog.sink.claimed import check_unclaimed
@@ -66,6 +67,7 @@ class TopicLooks:
             raise ProduceError(NO_PARTITION, "Partition not found.")
 
     def _looked(self, topic: str) -> _Look:
+        _check_name(topic)
         try:
             there = Cluster(self._kafka).topics([topic])
             if topic not in there:
@@ -123,6 +125,14 @@ class TopicLooks:
                 text = redacted(error.args[0].str())
                 raise ProduceError(KAFKA_LATER, f"Retriable Kafka error: {text}") from error
         return topics
+
+
+def _check_name(topic: str) -> None:
+    """Refuse a name that no topic has: no broker can be asked about it."""
+    try:
+        check_name(topic)
+    except ConfigurationError as error:
+        raise ProduceError(NO_TOPIC, "Topic not found.") from error
 
 
 def _unanswered(error: LogError) -> ProduceError:

@@ -6,6 +6,7 @@ import pytest
 
 from changelog.connect.http.admission import Admission
 from changelog.connect.http.rights import Rights
+from changelog.connect.produce import encode
 from changelog.connect.produce.encode import Encoders
 from changelog.connect.produce.errors import ProduceError
 from changelog.connect.produce.remembered import Answer, RememberedIds, lane_of, name_of, noted
@@ -26,8 +27,12 @@ ENCODERS = Encoders(RegistryConnection(url=""))
 
 
 def encoded(form, *records, **members):
-    body = json.dumps({"records": records, **members}).encode()
-    return ENCODERS.encoded("t", parsed(form, body)).records
+    return written(form, json.dumps({"records": records, **members}).encode())
+
+
+def written(form, body):
+    request = parsed(form, body)
+    return encode.encoded(request, *(part.result(10) for part in ENCODERS.of("t", request)))
 
 
 def code_of(call, *arguments):
@@ -39,10 +44,13 @@ def code_of(call, *arguments):
 def test_the_content_type_says_the_form():
     assert form_of("application/vnd.kafka.json.v2+json") is ValueForm.JSON
     assert form_of("Application/vnd.kafka.AVRO.v2+json; charset=utf-8") is ValueForm.AVRO
+    assert form_of("application/vnd.kafka.avro.v1+json") is ValueForm.AVRO
+    assert form_of("application/vnd.kafka.v1+json") is ValueForm.BINARY
     # A browser sends the first three for a page of another site without asking here.
     for other in ("text/plain", "application/x-www-form-urlencoded", "", "application/json"):
         assert code_of(form_of, other) == 415
-    assert code_of(form_of, "application/vnd.kafka.jsonschema.v2+json") == 415
+    for other in ("jsonschema.v2", "json.v3", "v2"):
+        assert code_of(form_of, f"application/vnd.kafka.{other}+json") == 415
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,8 @@ def test_the_content_type_says_the_form():
         (b'{"records": {}}', 422),
         (b'{"records": [1]}', 422),
         (b'{"records": [{"valeu": 1}]}', 422),
+        (b'{"records": [{}]}', 422),
+        (b'{"records": [{"key": 1}]}', 422),
         (b'{"records": [{"value": 1}], "more": 1}', 422),
         (b'{"records": [{"value": 1, "partition": "0"}]}', 422),
         (b'{"records": [{"value": 1, "partition": true}]}', 422),
@@ -68,7 +78,7 @@ def test_the_content_type_says_the_form():
         (b'{"records": [{"value": 1}], "value_schema_id": "5"}', 422),
         (b'{"records": [{"value": 1}], "value_schema_id": 0}', 422),
         (b'{"records": [{"value": 1}], "value_schema_id": 5, "value_schema": "x"}', 422),
-        (json.dumps({"records": [{}] * (MOST_RECORDS + 1)}).encode(), 422),
+        (json.dumps({"records": [{"value": 1}] * (MOST_RECORDS + 1)}).encode(), 422),
     ],
 )
 def test_a_body_without_the_form_of_one_is_refused(body, code):
@@ -84,7 +94,7 @@ def test_a_record_may_name_its_partition_or_the_path_does():
 
 def test_documents_are_written_in_the_digits_that_they_come_in():
     body = '{"records": [{"key": "ä", "value": {"z": 1.10, "a": 123456789012345678901.5e3}}]}'
-    (record,) = ENCODERS.encoded("t", parsed(ValueForm.JSON, body.encode())).records
+    (record,) = written(ValueForm.JSON, body.encode())
     assert record.key == '"ä"'.encode()
     assert record.value == b'{"z":1.10,"a":123456789012345678901.5e3}'
 
@@ -112,7 +122,7 @@ def test_keys_and_values_of_a_form_with_schemas_have_them():
 
 
 def test_a_schema_is_named_by_text_or_id():
-    body = b'{"records": [{}], "value_schema_id": 7, "key_schema": "\\"int\\""}'
+    body = b'{"records": [{"value": 1}], "value_schema_id": 7, "key_schema": "\\"int\\""}'
     request = parsed(ValueForm.AVRO, body)
     assert request.value_schema == NamedSchema(number=7)
     assert request.key_schema == NamedSchema('"int"')
