@@ -80,7 +80,7 @@ class SchemaRegistry:
 
     def forget(self) -> None:
         """Forget the client's answers, so that the registry itself is asked."""
-        self._client.clear_caches()
+        self._client.clear_caches()  # type: ignore[no-untyped-call]
 
     def register_key(self, topic: str, schema: str) -> int:
         """Return the id of a topic's key schema; the first one stays for the topic's life.

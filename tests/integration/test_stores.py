@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 
 import pytest
@@ -133,6 +134,10 @@ def test_views(store, project):
         assert f"the store of the warehouse {store.base}/views does not answer" in ran["err"]
 
 
+def has_or_ended(store, mark, run):
+    return store.has(mark) or run.done()
+
+
 @each_store()
 def test_a_process_that_is_killed_leaves_one_generation_or_the_other(store, project):
     place = f"{store.base}/views/orders_kept"
@@ -146,9 +151,9 @@ def test_a_process_that_is_killed_leaves_one_generation_or_the_other(store, proj
     # The second run removes what the first has left, and takes a number of its own.
     for mark in ("_generations/000002/", "_generations/000003/_delta_log/"):
         with own_session(store.environ) as session, ThreadPoolExecutor(1) as pool:
-            ran = pool.submit(session.run, *words)
-            wait_until(lambda mark=mark, ran=ran: store.has(mark) or ran.done(), 120, "it writes")
-            assert store.has(mark), ran.result()
+            run = pool.submit(session.run, *words)
+            wait_until(partial(has_or_ended, store, mark, run), 120, "it writes")
+            assert store.has(mark), run.result()
             session.kill()
         assert rows_of(store, place) in (plain(old), plain(new))
     with own_session(store.environ) as session:
