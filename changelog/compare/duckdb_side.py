@@ -43,9 +43,12 @@ if TYPE_CHECKING:
     from changelog.native.sent_rows import SentRows
 
 T = TypeVar("T")
-MEMORY_LIMIT = "96MiB"
+MEMORY_LIMIT_MIB = 96
+_MEMORY_FACTOR = 4
+"""How much more memory a read gets that had too little: DuckDB takes 2,048 rows at once, however
+long their values are."""
 _PROBED = 1_000
-_BATCH_ROWS = 65_536
+_AT_ONCE = 2_048
 _LAYOUTS = {
     TypeFamily.INTEGER: "INT64",
     TypeFamily.NUMERIC: "NUMERIC",
@@ -68,7 +71,7 @@ _LOCKED = "Could not set lock on file"
 _LOCKED_BY = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 _SETTINGS = {
     "preserve_insertion_order": "false",
-    "memory_limit": MEMORY_LIMIT,
+    "memory_limit": f"{MEMORY_LIMIT_MIB}MiB",
 }
 Files = dict[str, tuple[int, int, int]]
 """The inode, size and time of change of each file by its path: other ones after each write."""
@@ -98,6 +101,7 @@ class DuckdbSide(ABC):
         self.relation = ""
         self._was_read = False
         self._is_interrupted = False
+        self._memory_mib = MEMORY_LIMIT_MIB
         self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
         self.database: duckdb.DuckDBPyConnection = closed_database(
             {**_SETTINGS, "temp_directory": self._folder.name},
@@ -294,7 +298,7 @@ class DuckdbSide(ABC):
         """Yield the rows of a query as they are read; errors of reading are DuckDB's."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
-        reader = self.database.sql(statement, params=list(values)).to_arrow_reader(_BATCH_ROWS)
+        reader = self.database.sql(statement, params=list(values)).to_arrow_reader(_AT_ONCE)
         try:
             yield from reader
         except (pa.ArrowException, OSError) as error:
@@ -335,6 +339,8 @@ class DuckdbSide(ABC):
             try:
                 with self.opened():
                     result = read()
+            except duckdb.OutOfMemoryException as error:
+                self._take_memory(error)
             except duckdb.Error as error:
                 failure = self._failure(error)
                 # A file that is locked at the first read most likely stays locked; one that was
@@ -351,6 +357,22 @@ class DuckdbSide(ABC):
             else:
                 self._was_read = True
                 return result
+
+    def _take_memory(self, cause: duckdb.Error) -> None:
+        """Raise the limit of memory, for one thread.
+
+        Raises SinkError: it would be more than half of the machine's.
+        """
+        more = self._memory_mib * _MEMORY_FACTOR
+        if more > machine_mib() / 2:
+            raise SinkError(
+                f"{self.place} cannot be read in {self._memory_mib:,} MiB of memory: {_AT_ONCE:,} "
+                "rows are read at once, and their values are too long",
+                hint="compare without the longest column: name the others by --columns",
+            ) from cause
+        self._memory_mib = more
+        self.database.execute("SET threads = 1")
+        self.database.execute(f"SET memory_limit = '{more}MiB'")
 
     def _overwritten(self, tries: int) -> VerdictError:
         return VerdictError(
@@ -517,12 +539,18 @@ def check_columns(side: DuckdbSide, hint: str) -> None:
         raise
 
 
+def machine_mib() -> float:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 20)
+
+
 def _error_of_duckdb(message: str) -> duckdb.Error:
     """Return the error of DuckDB that Arrow has passed on as a text, which begins with its kind."""
     import duckdb  # noqa: PLC0415 - an extra
 
-    name = message.partition(" Error: ")[0].replace(" ", "")
-    kind = getattr(duckdb, f"{name}Exception", duckdb.Error)
+    name = message.partition(" Error: ")[0].replace(" ", "").lower()
+    kinds = {kind.lower(): getattr(duckdb, kind) for kind in dir(duckdb) if "Exception" in kind}
+    kind: type[duckdb.Error] = kinds.get(f"{name}exception", duckdb.Error)
     return kind(message)
 
 

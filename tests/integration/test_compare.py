@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from changelog.compare import duckdb_side
 from changelog.compare.address import parse_target
 from changelog.compare.command import open_target
 from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.postgres import ComparedRelation, PostgresSide
-from changelog.contract.base.errors import ConfigurationError
+from changelog.contract.base.errors import ConfigurationError, SinkError
 from tests.support.copies import COLUMNS, KINDS, Source, every_row
 from tests.support.planted import planted_defects
 
@@ -272,3 +273,38 @@ def test_the_report_shows_both_values(source, copy, run_command, capsys):
     lines = "\n".join(compared(source, copy).lines())
     assert "t: 'é' (e9) at the source, 'e\u0301' (301) in the target" in lines
     assert json.dumps(compared(source, copy).to_json())
+
+
+LONG = """
+CREATE TABLE long (id int PRIMARY KEY, t text);
+INSERT INTO long SELECT n, repeat(md5(n::text), 2000) FROM generate_series(1, 2100) AS n
+"""
+
+
+def long_values(dsn, execute, folder):
+    """Compare a table whose values are longer than DuckDB's memory takes at once."""
+    execute(LONG)
+    with closing(duckdb.connect()) as database:
+        database.execute(
+            "COPY (SELECT n::INTEGER AS id, repeat(md5(n::VARCHAR), 2000) AS t"
+            f" FROM range(1, 2101) AS r(n)) TO '{folder}/long.parquet' (FORMAT parquet)"
+        )
+    target = parse_target(f"parquet:{folder}/long.parquet")
+    with (
+        closing(PostgresSide(dsn, ComparedRelation(table="long"), of="source")) as own,
+        closing(open_target(target, "long", Path())) as other,
+    ):
+        return compare(own, other, CompareRequest(settle_s=0.0))
+
+
+def test_long_values_get_more_memory(dsn, execute, tmp_path):
+    report = long_values(dsn, execute, tmp_path)
+    assert (report.verified, report.looks, report.target_rows) == (True, 0, 2100)
+
+
+def test_values_that_no_memory_takes_are_told(dsn, execute, tmp_path, monkeypatch):
+    monkeypatch.setattr(duckdb_side, "machine_mib", lambda: 400.0)
+    with pytest.raises(
+        SinkError, match="cannot be read in 96 MiB of memory: 2,048 rows"
+    ):
+        long_values(dsn, execute, tmp_path)
