@@ -304,7 +304,5 @@ def test_long_values_get_more_memory(dsn, execute, tmp_path):
 
 def test_values_that_no_memory_takes_are_told(dsn, execute, tmp_path, monkeypatch):
     monkeypatch.setattr(duckdb_side, "machine_mib", lambda: 400.0)
-    with pytest.raises(
-        SinkError, match="cannot be read in 96 MiB of memory: 2,048 rows"
-    ):
+    with pytest.raises(SinkError, match="cannot be read in 96 MiB of memory: 2,048 rows"):
         long_values(dsn, execute, tmp_path)
