@@ -302,14 +302,20 @@ INSTEAD = {
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
     "sum": "write sum(x::double precision)",
+    "trunc": "write CASE WHEN x < 0 THEN ceil(x) ELSE floor(x) END, of a numeric with its digits",
+    "format": "write concat(x, ' ', y)",
+    "generate_series": "write its rows as VALUES (1), (2), or have them in a table",
     "initcap": "have it as a generated column of the table; of one word it is "
     "upper(left(x, 1)) || lower(substr(x, 2))",
     "age": "write x - y of dates, or a part of each by extract",
     "octet_length": "for a char(n) it counts the blanks: write n, or octet_length(x::text)",
     "substr": "write constants, or integers: substr(x, 2, 3)",
     **dict.fromkeys(
-        ("now", "clock_timestamp", "random", "current_date", "current_timestamp", "localtimestamp"),
-        "have it as a column of the table",
+        (
+            *("now", "clock_timestamp", "random", "current_date", "current_timestamp"),
+            *("localtime", "localtimestamp", "gen_random_uuid", "current_user", "nextval"),
+        ),
+        "its value is another one at each call: have it as a column of the table",
     ),
     "date_trunc": "write date_trunc('month', x::timestamp), or date_trunc('month', x, 'UTC')",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",

@@ -551,7 +551,7 @@ class QueryTranslator:
         if isinstance(node, exp.Lateral):
             raise refusal(node, "LATERAL is not known here", _JOIN_INSTEAD)
         if not isinstance(node, exp.Subquery | exp.Values) or isinstance(node.this, exp.Table):
-            raise refusal(node, "it is not known in FROM", "write a table, or a subquery")
+            raise refusal(node, "it is not known in FROM", "write a table, a subquery or VALUES")
         if not name:
             raise refusal(node, "a subquery of FROM has no name", "write (…) AS name")
         inner = node.this if isinstance(node, exp.Subquery) else node
@@ -573,7 +573,7 @@ class QueryTranslator:
         else:
             table = TableName(schema or "public", own)
             if table not in self._tables:
-                raise refusal(node, f'"{own}" is not captured')
+                raise refusal(node, f'"{own}" is not captured', "name it in capture.tables")
             columns = {n: Value("", of_column(kind)) for n, kind in self._tables[table].items()}
             text = f"{quoted(table.schema)}.{quoted(table.table)}"
             key = () if listed else self._keys.get(table, ())

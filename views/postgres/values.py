@@ -61,12 +61,17 @@ class Value:
     divided: tuple[str, int] | None = None
 
 
+_AT_THE_SOURCE = (
+    "docs/sql.md has what a view may be written with; what a row has besides can be a generated "
+    "column of its table"
+)
+"""The hint of a refusal that has none of its own."""
 NULL = Value("NULL", UNKNOWN, is_null=True)
 
 
 def refusal(node: exp.Expr, why: str, hint: str = "") -> ViewError:
     """Return the error that refuses a part of a query, with its place in the author's text."""
-    return ViewError(f"{place(node)}{author_text(node)}: {why}", hint=hint)
+    return ViewError(f"{place(node)}{author_text(node)}: {why}", hint=hint or _AT_THE_SOURCE)
 
 
 def place(node: exp.Expr) -> str:

@@ -470,3 +470,19 @@ def test_two_tables_have_the_longer_order_of_their_enum_or_none():
         assert order_of(*pair).count("array('sad', 'so so', 'ok')") == 2
     with pytest.raises(ViewError, match="enum is not compared with enum"):
         order_of(mood("ok", "sad"), longer)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("width_bucket(d, 0, 1, 3)", "docs/sql.md has what a view may be written with"),
+        ("s::date", "docs/sql.md has"),
+        ("trunc(n)", "write CASE WHEN x < 0 THEN ceil(x) ELSE floor(x) END"),
+        ("current_user", "another one at each call"),
+        ("generate_series(1, 2)", "VALUES (1), (2)"),
+    ],
+)
+def test_a_refusal_says_what_to_do_instead(value: str, hint: str) -> None:
+    with pytest.raises(ViewError) as refused:
+        made(f"SELECT k, {value} FROM t")
+    assert hint in str(refused.value)
