@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
 
 from sqlglot import exp
 
@@ -75,13 +77,26 @@ def refusal(node: exp.Expr, why: str, hint: str = "") -> ViewError:
 
 
 def place(node: exp.Expr) -> str:
-    """Return `line:column: ` of a part of a query; empty if the parser does not know it."""
-    metas = [part.meta for part in node.walk() if "line" in part.meta and "start" in part.meta]
-    if not metas:
-        return ""
-    first = min(metas, key=lambda meta: int(meta["start"]))
-    column = int(first["col"]) - (int(first["end"]) - int(first["start"]))
-    return f"{first['line']}:{column}: "
+    """Return `line:column: ` of a part of a query; empty if the parser knows no place in it.
+
+    Of some parts, such as CURRENT_DATE, it knows none: then it is that of the part before, with
+    `near`.
+    """
+    metas = [part.meta for part in node.walk() if _has_place(part)]
+    if metas:
+        return _shown(min(metas, key=lambda meta: int(meta["start"])))
+    before = takewhile(lambda part: part is not node, node.root().walk(bfs=False))
+    nearest = [part.meta for part in before if _has_place(part)]
+    return f"near {_shown(nearest[-1])}" if nearest else ""
+
+
+def _has_place(part: exp.Expr) -> bool:
+    return "line" in part.meta and "start" in part.meta
+
+
+def _shown(meta: Mapping[str, Any]) -> str:
+    column = int(meta["col"]) - (int(meta["end"]) - int(meta["start"]))
+    return f"{meta['line']}:{column}: "
 
 
 def author_text(node: exp.Expr) -> str:

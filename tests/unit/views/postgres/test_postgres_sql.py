@@ -486,3 +486,8 @@ def test_a_refusal_says_what_to_do_instead(value: str, hint: str) -> None:
     with pytest.raises(ViewError) as refused:
         made(f"SELECT k, {value} FROM t")
     assert hint in str(refused.value)
+
+
+def test_a_part_without_a_place_is_told_by_the_one_before() -> None:
+    with pytest.raises(ViewError, match=r"^near 2:6: CURRENT_DATE: "):
+        made("SELECT k FROM t WHERE s = 'a'\n AND dt > CURRENT_DATE")
