@@ -92,14 +92,15 @@ _MONTH = "CASE WHEN {0} = 0 THEN 0 ELSE {1} END"
 _TRIMS = {"btrim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 
 
-def _rounded_up(name: str) -> tuple[Form, ...]:
-    return (Form("numeric", _whole, f"{name}({{0}})"), Form("int", FLOAT8, _AS_DOUBLE))
+def _rounded(text: str) -> tuple[Form, ...]:
+    return (Form("numeric", _whole, text), Form("int", FLOAT8, _AS_DOUBLE))
 
 
 FUNCTIONS: dict[str, tuple[Form, ...]] = {
     "abs": tuple(Form(kind, _same, "abs({0})") for kind in ("int", "numeric", "float4", "float8")),
-    **dict.fromkeys(("ceil", "ceiling"), _rounded_up("ceil")),
-    "floor": _rounded_up("floor"),
+    **dict.fromkeys(("ceil", "ceiling"), _rounded("ceil({0})")),
+    "floor": _rounded("floor({0})"),
+    "trunc": _rounded("CASE WHEN {0} < 0 THEN ceil({0}) ELSE floor({0}) END"),
     "sign": (
         Form("numeric", numeric(1, 0), "cast(sign({0}) AS decimal(1, 0))"),
         Form("int", FLOAT8, "cast(sign({0}) AS double)"),
@@ -299,10 +300,11 @@ INSTEAD = {
         "write it of a numeric with its digits, such as x::numeric(18, 4); a double has no exact "
         "cast to one",
     ),
+    "trunc": "write it of a numeric with its digits, such as trunc(x::numeric(18, 4)), or "
+    "(trunc(x * 100) / 100)::numeric(18, 2)",
     **dict.fromkeys(("stddev", "stddev_samp", "stddev_pop"), "write x::double precision"),
     **dict.fromkeys(("variance", "var_samp", "var_pop"), "write x::double precision"),
     "sum": "write sum(x::double precision)",
-    "trunc": "write CASE WHEN x < 0 THEN ceil(x) ELSE floor(x) END, of a numeric with its digits",
     "format": "write concat(x, ' ', y)",
     "generate_series": "write its rows as VALUES (1), (2), or have them in a table",
     "initcap": "have it as a generated column of the table; of one word it is "

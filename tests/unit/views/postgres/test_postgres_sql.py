@@ -477,7 +477,7 @@ def test_two_tables_have_the_longer_order_of_their_enum_or_none():
     [
         ("width_bucket(d, 0, 1, 3)", "docs/sql.md has what a view may be written with"),
         ("s::date", "docs/sql.md has"),
-        ("trunc(n)", "write CASE WHEN x < 0 THEN ceil(x) ELSE floor(x) END"),
+        ("trunc(d)", "write it of a numeric with its digits"),
         ("current_user", "another one at each call"),
         ("generate_series(1, 2)", "VALUES (1), (2)"),
     ],
