@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 _ARENA_MAX = -8  # M_ARENA_MAX of glibc's mallopt(3)
 _ARENAS = 2
@@ -19,6 +20,35 @@ def keep_little() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
         mallopt(_ARENA_MAX, _ARENAS)
+    keep_pandas_out()
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Return nothing; raises ModuleNotFoundError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not needed here", name=name)
+
+
+def keep_pandas_out() -> None:
+    """Have Arrow not import pandas, which takes 44 MB and a quarter of a second.
+
+    It tries to at the first list that becomes an array, and never again if there is none. Where a
+    value is to become one of pandas, or somebody imports it, there is pandas all the same.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        return  # who needs it says so
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def return_freed() -> None:
