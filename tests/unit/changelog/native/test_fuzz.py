@@ -33,6 +33,9 @@ OF_OURS = {
     "producer_queued",
     "producer_transact",
     "fold_hashes",
+    # columns in memory, as DuckDB has laid them out
+    "sent_hashes",
+    "sent_sums",
     # memory that is used again
     "batch_clear",
     "records_clear",
