@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import BaseError
 
-from changelog.contract.base.errors import LockedError, UnavailableError
+from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.runtime.parquet import table_of
+from changelog.runtime.stores import is_here
 from replay.archive.manifest import (
     ArchivedErasure,
     ArchivedFile,
@@ -24,9 +26,11 @@ from replay.archive.manifest import (
     require_chain,
     with_erasures,
 )
-from replay.spark.files import Files, uri_of
+from replay.spark.files import Files, store_error, uri_of
 
 MANIFESTS, SEGMENTS, ERASURES = "manifests", "segments", "erasures"
+_NUMBERED = re.compile(r"\d{8}\.json")  # what else lies there is not of the archive
+_OF_RUN = re.compile(r"(\d{8})-")
 _AT_ONCE = 16  # manifests that are read at the same time
 
 RECORDS = pa.schema(
@@ -85,7 +89,7 @@ class Archive:
 
     def _contents(self, folder: str) -> list[tuple[str, bytes]]:
         """Return the names and contents of a folder's files of JSON, in their order."""
-        names = [name for name in self._names(folder) if name.endswith(".json")]
+        names = [name for name in self._names(folder) if _NUMBERED.fullmatch(name)]
         with ThreadPoolExecutor(_AT_ONCE, folder) as pool:
             contents = list(pool.map(self._read, (f"{folder}/{name}" for name in names)))
         return list(zip(names, contents, strict=True))
@@ -145,7 +149,7 @@ class Archive:
         gone = [
             name
             for name in self._names(SEGMENTS)
-            if name not in named and int(name.partition("-")[0]) <= len(segments)
+            if name not in named and (own := _OF_RUN.match(name)) and int(own[1]) <= len(segments)
         ]
         for name in gone:
             self._files.remove(self.place(f"{SEGMENTS}/{name}"))
@@ -166,14 +170,14 @@ class Archive:
                     self._files.remove_file(self.place(name))
                     gone.append(name)
             except (BaseError, OSError) as error:
-                raise self._failed(folder, error) from error
+                raise self._failed("written", error) from error
         return gone
 
     def _names(self, folder: str) -> list[str]:
         try:
             return self._files.names(self.place(folder))
         except OSError as error:
-            raise self._failed(folder, error) from error
+            raise self._failed("read", error) from error
 
     def _create(self, name: str, data: bytes) -> None:
         try:
@@ -181,7 +185,7 @@ class Archive:
         except FileExistsError:
             raise
         except (BaseError, OSError) as error:
-            raise self._failed(name, error) from error
+            raise self._failed("written", error) from error
 
     def _read(self, name: str) -> bytes:
         try:
@@ -189,18 +193,21 @@ class Archive:
         except FileNotFoundError as error:
             raise ArchiveError(f"the archive has lost {self._shown(name)}") from error
         except (BaseError, OSError) as error:
-            raise self._failed(name, error) from error
+            raise self._failed("read", error) from error
 
     def _shown(self, name: str) -> str:
         return redacted(self.place(name))
 
-    def _failed(self, name: str, error: Exception) -> UnavailableError:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        return UnavailableError(
-            f"the archive cannot be reached at {self._shown(name)}: {redacted(line)}",
-            hint="`archive` of [rebuild] in changelog.toml says where it is; for a store the "
-            "environment says who asks, as for a warehouse",
-        )
+    def _failed(self, done: str, error: Exception) -> ChangelogError:
+        named = f"the archive {redacted(self.root)}"
+        if is_here(self.root):
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            return UnavailableError(
+                f"{named} cannot be {done}: {redacted(line)}",
+                hint="`archive` of [rebuild] in changelog.toml says where it is",
+            )
+        hint = "the environment says where it is and who asks, as for a warehouse"
+        return store_error(error, named, done, hint)
 
 
 def checked_table(data: bytes, file: ArchivedFile, shown: str) -> pa.Table:

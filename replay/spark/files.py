@@ -17,13 +17,16 @@ import pyarrow.parquet as pq
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from pyarrow import fs
 
-from changelog.contract.base.errors import ConfigurationError, UnavailableError
+from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.stores import STORES, Store, arrow_system, files_in, store_of
 from changelog.stack.base.places import is_read_by_all
 from replay.spark.object_store import MARKING, NOBODY, SETTINGS, remove_markers
 
 log = logging.getLogger("changelog.replay")
+_NO_BUCKET = "404 Not Found"  # of a list, which no missing file makes fail
+_REFUSED = ("401 Unauthorized", "403 Forbidden")
+_CAUSE = re.compile(r"\n\s*\x1b\[31m↳\x1b\[0m ")  # before each cause in deltalake's messages
 
 
 def uri_of(warehouse: str) -> str:
@@ -157,27 +160,34 @@ def _check_store(warehouse: str, store: Store) -> None:
     try:
         files.create(place, b"")
         files.remove_file(place)
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"the warehouse {warehouse} cannot be written: there is no such bucket",
-            hint=f"make it, or choose another place under [rebuild] in changelog.toml; {hint}",
-        ) from error
-    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-        raise ConfigurationError(
-            f"the warehouse {warehouse} cannot be written: {_why(error)}", hint=hint
-        ) from error
     except (BaseError, OSError) as error:
-        if any(sign in str(error) for sign in NOBODY):
-            raise ConfigurationError(
-                f"nobody says who asks for the warehouse {warehouse}: {_why(error)}", hint=hint
-            ) from error
-        raise UnavailableError(
-            f"the store of the warehouse {warehouse} does not answer: {_why(error)}", hint=hint
-        ) from error
+        raise store_error(error, f"the warehouse {warehouse}", "written", hint) from error
+
+
+def store_error(error: Exception, named: str, done: str, hint: str) -> ChangelogError:
+    """Return an error of a store, or of a disk, as ours.
+
+    `named`: the place, such as `the warehouse s3://lake`. `done`: what it cannot be, such as
+    `written`. `hint`: how to say where it is.
+    """
+    text, why = str(error), _why(error)
+    if isinstance(error, FileNotFoundError) or _NO_BUCKET in text:
+        return ConfigurationError(
+            f"{named} cannot be {done}: there is no such bucket",
+            hint=f"make it, or choose another place under [rebuild] in changelog.toml; {hint}",
+        )
+    refusals = (PermissionDeniedError, UnauthenticatedError, PermissionError)
+    if isinstance(error, refusals) or any(sign in text for sign in _REFUSED):
+        return ConfigurationError(f"{named} cannot be {done}: {why}", hint=hint)
+    if any(sign in text for sign in NOBODY):
+        return ConfigurationError(f"nobody says who asks for {named}: {why}", hint=hint)
+    return UnavailableError(f"the store of {named} does not answer: {why}", hint=hint)
 
 
 def _why(error: Exception) -> str:
     """Return a store's error code, or its message without the request."""
-    code = re.search(r"<Code>(\w+)</Code>", str(error))
-    text = code[1] if code else str(error).partition("\n")[0].rpartition(" - ")[2]
-    return redacted(text)
+    text = str(error)
+    if code := re.search(r"<Code>(\w+)</Code>", text):
+        return redacted(code[1])
+    plain = _CAUSE.sub(": ", text.partition("\n\nDebug source")[0]).strip()
+    return redacted(plain.partition("\n")[0].rpartition(" - ")[2])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.native.columns import NO_EPOCH, NO_PLACE, SCHEMA, RecordFault
 from changelog.runtime.stores import FolderFiles, files_in
 
+_NUMBERED = re.compile(r"[0-9]{8}\.json")  # others are not of the archive
 _POSITION = np.dtype([("epoch", ">u4"), ("commit_lsn", ">u8"), ("sequence", ">u8")])
 
 
@@ -88,12 +90,13 @@ class LogArchive:
         from obstore.exceptions import BaseError  # noqa: PLC0415 - of another extra
 
         try:
-            names = sorted(f"{folder}/{name}" for name in files_in(self._place(folder)).names())
+            names = sorted(filter(_NUMBERED.fullmatch, files_in(self._place(folder)).names()))
         except (BaseError, OSError) as error:
             raise self._away(folder, error) from error
         manifests: list[dict[str, Any]] = []
         before = ""
-        for number, name in enumerate(names, start=1):
+        for number, base in enumerate(names, start=1):
+            name = f"{folder}/{base}"
             data = self._bytes(name)
             line, _, digest = data.partition(b"\n")
             if hashlib.sha256(line).hexdigest() != digest.decode("ascii", "replace").strip():
