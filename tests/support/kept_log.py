@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import duckdb
@@ -197,7 +198,12 @@ class KeptLog:
             pins = {TOPIC: self.pin}
             tables = FrontierTables(database, nobody, nobody, frontier, pins=pins)
             tables._schemas = cast(Any, self)
-            with Keeper(known, database, tables, nobody, frontier, pins=pins) as made:
+            with (
+                TemporaryDirectory() as here,
+                Keeper(
+                    known, database, tables, nobody, frontier, here=Path(here), pins=pins
+                ) as made,
+            ):
                 yield made, database
 
     def proved(

@@ -199,6 +199,7 @@ class Evidence:
                 self._frontier_tables(),
                 self._kafka,
                 self.frontier,
+                here=self._folder,
                 pins=self._pins,
                 stages=self.stages,
                 never="records that cannot be read are left out" if self._quarantines else "",

@@ -1,4 +1,4 @@
-"""Where states are kept: a folder for each topic, below one of the warehouse.
+"""Where states are kept: a folder for each topic, below one of the warehouse, on this machine.
 
     {warehouse}/_proved/{topic}/manifest.json   what counts; replaced in one step
     {warehouse}/_proved/{topic}/{name}.parquet  rows; written once, and counts when it is named
@@ -20,10 +20,14 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Self
 
 from changelog.contract.log.frontier import Frontier
+from changelog.runtime.stores import is_here
+from views.verify.kept.judgement import Proved
 from views.verify.kept.manifest import BrokenError, KeptFile, ProofManifest
+from views.verify.kept.stored import StoredTopic, stored_topics
 from views.verify.processes.place import stamp_of
 from views.verify.processes.pool import in_threads
 
@@ -44,6 +48,11 @@ class KeptTopic:
         """Tell whether there is a manifest."""
         return (self._folder / _MANIFEST).exists()
 
+    @property
+    def has_files(self) -> bool:
+        """Tell whether its folder is there, which a state that was forgotten leaves."""
+        return self._folder.exists()
+
     def manifest(self) -> ProofManifest | None:
         """Return the manifest after checking each file it names, or None if nothing is kept.
 
@@ -63,6 +72,14 @@ class KeptTopic:
             if digest != file.sha256:
                 raise BrokenError(f"{file.name} was changed")
         return manifest
+
+    def proved(self) -> Proved | None:
+        """Return the description of the kept state, or None without one; looks at no file.
+
+        Raises BrokenError: it is not what was written; OSError: it cannot be read.
+        """
+        text = self._manifest_text()
+        return None if text is None else ProofManifest.from_json(text).proved
 
     def place(self, name: str) -> Path:
         """Return the path of a file."""
@@ -160,34 +177,54 @@ class KeptTopic:
 
 def kept_root(warehouse: str) -> Path | None:
     """Return the folder of a warehouse's kept states, or None if it is not on this machine."""
-    if not warehouse or ("://" in warehouse and not warehouse.startswith("file://")):
+    if not warehouse or not is_here(warehouse):
         return None
     return Path(warehouse.removeprefix("file://")).absolute() / FOLDER
 
 
+def topic_in(warehouse: str, topic: str, here: Path) -> KeptTopic | StoredTopic:
+    """Return the kept state of a topic in a warehouse.
+
+    `here`: a folder of this machine, for copies of what is kept in a store.
+    """
+    root = kept_root(warehouse)
+    return (
+        StoredTopic(f"{warehouse}/{FOLDER}/{topic}", here)
+        if root is None
+        else KeptTopic(root / topic)
+    )
+
+
 def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
-    """Remove the kept states of these topics, unless another process is reading them.
+    """Remove the kept states of these topics, unless another process reads them on this machine.
 
     Raises OSError: a folder cannot be read.
     """
-    root = kept_root(warehouse)
-    if root is None:
-        return
-    for topic in topics:
-        place = KeptTopic(root / topic)
-        if place.is_there:
-            with place:
-                place.remove()
+    with TemporaryDirectory(prefix="changelog-verify-") as here:
+        for topic in topics:
+            place = topic_in(warehouse, topic, Path(here))
+            if place.has_files:
+                with place:
+                    place.remove()
 
 
-def remove_gone(root: Path, frontier: Frontier) -> None:
+def remove_gone(warehouse: str, frontier: Frontier, here: Path) -> None:
     """Remove the kept states of tables that a slot no longer captures.
 
     Raises OSError: a folder cannot be read.
     """
-    for path in root.glob(f"*/{_MANIFEST}"):
+    for name in {*_topics(warehouse)} - {*frontier.tables}:
         with suppress(BrokenError, FileNotFoundError):
-            proved = ProofManifest.from_json(path.read_bytes()).proved
-            if proved.frontier.slot == frontier.slot and proved.topic not in frontier.tables:
-                with KeptTopic(path.parent) as topic:
-                    topic.remove()
+            place = topic_in(warehouse, name, here)
+            proved = place.proved()
+            if proved is not None and proved.frontier.slot == frontier.slot:
+                with place:
+                    place.remove()
+
+
+def _topics(warehouse: str) -> list[str]:
+    """Return the names of the topics of which something is kept."""
+    root = kept_root(warehouse)
+    if root is None:
+        return stored_topics(f"{warehouse}/{FOLDER}")
+    return [path.parent.name for path in root.glob(f"*/{_MANIFEST}")]

@@ -21,7 +21,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.native.choice import IS_COMPILED
-from views.verify.kept.folder import KeptTopic, kept_root, remove_gone
+from views.verify.kept.folder import KeptTopic, kept_root, remove_gone, topic_in
 from views.verify.kept.judgement import (
     Cleaning,
     Proved,
@@ -35,6 +35,7 @@ from views.verify.kept.judgement import (
 )
 from views.verify.kept.manifest import BrokenError, KeptFile, ProofManifest
 from views.verify.kept.rows import OWN_COLUMNS, TouchedRows, joined, mark_gone, write_rows
+from views.verify.kept.stored import StoredTopic
 from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState, create_view
 from views.verify.processes.scratch import row_count
@@ -72,7 +73,7 @@ NOWHERE = Keeping(warehouse="", frontier_topic="", offset=0, goes_on=False, begi
 class _Case:
     """A topic whose state may be kept."""
 
-    place: KeptTopic
+    place: KeptTopic | StoredTopic
     cleaning: Cleaning
     reading: SchemaReading
     begun_ms: int
@@ -102,21 +103,23 @@ class Keeper:
         kafka: KafkaConnection,
         frontier: Frontier,
         *,
+        here: Path,
         pins: Mapping[str, SchemaPin],
         stages: StageTimes | None = None,
         never: str = "",
     ) -> None:
         """Store the arguments; reads nothing.
 
-        `frontier`: of the states. `pins`: by topic the versions of schemas to read by. `never`: why
-        no state of this run can be stored; empty if it can.
+        `frontier`: of the states. `here`: a folder of this machine that the database may read, for
+        copies of what is kept in a store. `pins`: by topic the versions of schemas to read by.
+        `never`: why no state of this run can be stored; empty if it can.
         """
         self._keeping, self._database, self._log = keeping, database, log_tables
         self._kafka, self._frontier, self._pins = kafka, frontier, pins
         self._stages = stages or StageTimes()
         self._nowhere = _why_not_in(keeping.warehouse)
         self._never = never or self._nowhere
-        self._root = kept_root(keeping.warehouse) or Path()
+        self._here = here
         self._held = ExitStack()
         self._proved_states: dict[TableName, _ProvedState] = {}
 
@@ -160,7 +163,7 @@ class Keeper:
             if self._nowhere or topic is None:
                 continue
             try:
-                KeptTopic(self._root / topic).forget()
+                self._topic(topic).forget()
             except OSError as error:
                 log.warning("what is kept of %s cannot be forgotten, remove it: %s", table, error)
 
@@ -174,7 +177,7 @@ class Keeper:
                 log.warning("what was proved of %s is not kept: %s", table, error)
         if self._proved_states:
             try:
-                remove_gone(self._root, self._frontier)
+                remove_gone(self._keeping.warehouse, self._frontier, self._here)
             except OSError as error:
                 log.warning("states of tables that are no longer captured stay: %s", error)
 
@@ -192,10 +195,13 @@ class Keeper:
         pin = self._pins.get(topic or "")
         if self._never or topic is None or pin is None:
             return None, self._never or "no version of its schema is given"
-        place = KeptTopic(self._root / topic)
+        place = self._topic(topic)
         why = "; ".join(cannot_be_kept(self._frontier, topic))
-        if why or not (self._keeping.begins or place.is_there):
-            return None, why or "nothing is kept of it"
+        try:
+            if why or not (self._keeping.begins or place.is_there):
+                return None, why or "nothing is kept of it"
+        except OSError as error:
+            return None, str(error)
         cleaning = Cleaning.of(topic_settings(self._kafka, topic))
         why = "; ".join(unfit(cleaning))
         text = self._log.schema_text(pin.value)
@@ -210,6 +216,9 @@ class Keeper:
         reading = SchemaReading.by(pin, text)
         case = _Case(place=place, cleaning=cleaning, reading=reading, begun_ms=now_ms())
         return case, "nothing is kept of it yet"
+
+    def _topic(self, topic: str) -> KeptTopic | StoredTopic:
+        return topic_in(self._keeping.warehouse, topic, self._here)
 
     def _gone_on(self, table: TableName, case: _Case) -> Taken | str:
         """Bring a table's kept state forward; return it, or the reason why it cannot be."""
@@ -325,9 +334,7 @@ def _why_not_in(warehouse: str) -> str:
     """Return the reason why a warehouse cannot keep states, or an empty text."""
     if not warehouse:
         return "no warehouse is given"
-    if kept_root(warehouse) is None:
-        return "the warehouse is no folder of this machine"
-    if _PATTERN & set(warehouse):
+    if kept_root(warehouse) is not None and _PATTERN & set(warehouse):
         return "the name of the warehouse has a sign of a pattern"
     if not IS_COMPILED:
         return "rows are not read by column without the compiled part"

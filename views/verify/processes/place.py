@@ -13,7 +13,7 @@ from obstore.exceptions import BaseError
 
 from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
-from changelog.runtime.stores import files_in
+from changelog.runtime.stores import FolderFiles, files_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,10 @@ class SharedFolder:
 
         Raises SinkError: it is not there, or cannot be read.
         """
-        digest, size = hashlib.sha256(), 0
         try:
-            with file.open("wb") as out:
-                for chunk in files_in(self.uri, mkdir=True).chunks(name):
-                    digest.update(chunk)
-                    size += out.write(chunk)
+            return fetched(files_in(self.uri, mkdir=True), name, file)
         except (BaseError, OSError, ValueError) as error:
             raise self._refused(f"read: {name}", error) from error
-        return FileStamp(size, digest.hexdigest())
 
     def names(self) -> list[str]:
         """List the files that are there.
@@ -72,6 +67,16 @@ class SharedFolder:
             f"{first}",
             hint="every worker must reach the warehouse; `--verify-on driver` needs no tasks",
         )
+
+
+def fetched(files: FolderFiles, name: str, file: Path) -> FileStamp:
+    """Copy a file of a folder to this machine; return the stamp of the copy."""
+    digest, size = hashlib.sha256(), 0
+    with file.open("wb") as out:
+        for chunk in files.chunks(name):
+            digest.update(chunk)
+            size += out.write(chunk)
+    return FileStamp(size, digest.hexdigest())
 
 
 def stamp_of(file: Path) -> FileStamp:
