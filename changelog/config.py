@@ -38,7 +38,7 @@ from changelog.runtime.setting import (
     declared,
     variable_of,
 )
-from changelog.runtime.stores import store_of
+from changelog.runtime.stores import check_place
 from changelog.sections import (
     CaptureSettings,
     Http,
@@ -115,9 +115,9 @@ class Project:
     def under(self, place: str) -> str:
         """Return a path of the settings, which is one of the project's folder, or a URI.
 
-        Raises ConfigurationError: the URI is of no store that there is.
+        Raises ConfigurationError: the URI is of no store that there is, or has an odd path.
         """
-        store_of(place)
+        check_place(place)
         return place if "://" in place else str((self.root / place).resolve())
 
     @property

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _CHUNK_BYTES = 4 << 20
+_SPLIT = frozenset("%?#\\")
 _REFUSED = re.compile(r"Permission denied: [^\\\n]+")
 _HDFS_LIMITS = {"dfs.client.failover.max.attempts": "4"}
 """A namenode that is away is asked for 15 seconds; by the client's own limit for some minutes."""
@@ -93,6 +94,28 @@ def store_of(place: str | None) -> str | None:
             f'the place "{redacted(place)}" {why}', hint=f"write a folder, or {forms}"
         )
     return kind
+
+
+def check_place(place: str) -> None:
+    """Refuse a URI of the settings that is in no store, or that programs read in different ways.
+
+    Spark takes `a%20b` as it stands, and deltalake for `a b`; behind `?` and `#` one sees no path;
+    an empty part and dots are refused by one and dropped by the next. In HDFS deltalake does not
+    find again what it writes below a name with a space, or with letters beyond ASCII.
+
+    Raises ConfigurationError: it is such a URI.
+    """
+    kind = store_of(place)
+    path = place.partition("://")[2].partition("/")[2].rstrip("/")
+    if kind is None or not path:
+        return
+    is_split = bool(_SPLIT & {*path} or {*path.split("/")} & {"", ".", ".."})
+    if is_split or (kind == "hdfs" and (" " in path or not path.isascii())):
+        raise ConfigurationError(
+            f'programs read the place "{redacted(place)}" in different ways',
+            hint="its path goes without %, ?, #, \\, empty parts, . and .., in HDFS also without "
+            "spaces and letters beyond ASCII",
+        )
 
 
 def is_here(place: str) -> bool:

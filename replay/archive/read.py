@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from changelog.contract.base.errors import ChangelogError, ConfigurationError, UnavailableError
+from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.base.headers import POSITION
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
@@ -397,7 +397,7 @@ class FileJob:
             table = Archive(self.root).table(file)
         except ArchiveError as error:
             raise MarkedError(TaskFault.CORRUPT, str(error)) from error
-        except (UnavailableError, ConfigurationError) as error:
+        except UnavailableError as error:
             raise MarkedError(TaskFault.SILENT, str(error)) from error
         begin, end = self.begins[file.partition], self.ends[file.partition]
         offsets = table["offset"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import BaseError
 
-from changelog.contract.base.errors import ChangelogError, LockedError, UnavailableError
+from changelog.contract.base.errors import LockedError, UnavailableError
 from changelog.contract.base.secret import redacted
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.runtime.parquet import table_of
@@ -198,7 +198,7 @@ class Archive:
     def _shown(self, name: str) -> str:
         return redacted(self.place(name))
 
-    def _failed(self, done: str, error: Exception) -> ChangelogError:
+    def _failed(self, done: str, error: Exception) -> UnavailableError:
         named = f"the archive {redacted(self.root)}"
         if is_here(self.root):
             line = (str(error).splitlines() or [type(error).__name__])[0]
@@ -207,7 +207,9 @@ class Archive:
                 hint="`archive` of [rebuild] in changelog.toml says where it is",
             )
         hint = "the environment says where it is and who asks, as for a warehouse"
-        return store_error(error, named, done, hint)
+        refusal = store_error(error, named, done, hint)
+        # Of one kind, whoever is refused: `--every` goes on, for rights and buckets come back.
+        return UnavailableError(str(refusal.args[0]), hint=refusal.hint)
 
 
 def checked_table(data: bytes, file: ArchivedFile, shown: str) -> pa.Table:

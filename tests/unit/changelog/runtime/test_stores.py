@@ -4,7 +4,7 @@ import pytest
 
 from changelog.config import load_project
 from changelog.contract.base.errors import ConfigurationError
-from changelog.runtime.stores import environ_of, files_in, store_of
+from changelog.runtime.stores import check_place, environ_of, files_in, store_of
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,29 @@ def test_settings_with_a_place_in_no_store_are_refused(tmp_path) -> None:
     (tmp_path / "changelog.toml").write_text("")
     with pytest.raises(ConfigurationError, match="in no store"):
         load_project(tmp_path, needs=()).under("hfds://namenode/w")
+
+
+@pytest.mark.parametrize(
+    "path", ["a%20b", "a?b", "a#b", "a\\b", "/views", "a//b", "./a", "a/../b", "a/."]
+)
+def test_a_path_that_programs_read_in_different_ways_is_refused(path) -> None:
+    with pytest.raises(ConfigurationError, match="in different ways"):
+        check_place(f"s3://b/{path}")
+    with pytest.raises(ConfigurationError, match="in different ways"):
+        check_place(f"hdfs://namenode/{path}")
+
+
+@pytest.mark.parametrize("path", ["my views", "ü/x"])
+def test_in_hdfs_spaces_and_further_letters_are_refused(path) -> None:
+    with pytest.raises(ConfigurationError, match="in different ways"):
+        check_place(f"hdfs://namenode/{path}")
+    check_place(f"gs://b/{path}")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/my views", "/ü/x", "/a+b=c/x.y/", "/views/"])
+def test_a_path_with_other_letters_is_taken(path) -> None:
+    check_place(f"s3://b{path}")
+    check_place(f"/srv{path}%")
 
 
 def test_a_task_elsewhere_gets_what_the_environment_says_of_the_store_alone() -> None:
