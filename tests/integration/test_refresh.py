@@ -74,9 +74,14 @@ def shared(stack, spark, tmp_path_factory):
         yield made
 
 
-@pytest.fixture(params=["whole", pytest.param("vectors", marks=pytest.mark.matrix)])
+BOTH = pytest.mark.parametrize("how", ["whole", "vectors"], indirect=True)
+"""Both ways to merge rows; all steps before and after it are the same for each."""
+
+
+@pytest.fixture
 def how(request):
-    return request.param
+    """The way rows are merged into a Delta table: files written whole, or deletion vectors."""
+    return getattr(request, "param", "whole")
 
 
 @pytest.fixture
@@ -274,6 +279,7 @@ def test_what_did_not_change_gets_no_generation(project, view, run) -> None:
 
 
 @pytest.mark.matrix
+@BOTH
 def test_what_rows_were_is_known_after_layers_are_folded(project, view, run, monkeypatch) -> None:
     monkeypatch.setattr(advancer, "MANY_LAYERS", 1)
     assert run(view, "--refresh").code == 0
@@ -296,6 +302,7 @@ def without_deleted(sound):
 
 
 @pytest.mark.matrix
+@BOTH
 def test_a_refresh_that_forgets_old_rows_is_refuted(project, view, run, monkeypatch) -> None:
     copied = f"{view}_copy"
     project.view(f"{copied}.sql", COPY)
@@ -387,7 +394,12 @@ def is_refreshed(project, view, run):
 
 @pytest.mark.slow
 @pytest.mark.matrix
-@pytest.mark.parametrize("stage", ["seal", "scan", "recheck", "write", "publish", "record"])
+@pytest.mark.parametrize(
+    ("stage", "how"),
+    [(stage, "whole") for stage in ("seal", "scan", "recheck", "write", "publish", "record")]
+    + [(stage, "vectors") for stage in ("write", "publish", "record")],
+    indirect=["how"],
+)
 def test_a_refresh_that_is_killed_is_finished_by_the_next(project, view, run, stage) -> None:
     prepared(project, view, run)
     assert project.crash(view, "--kill", stage, also=["--refresh"]).returncode == -signal.SIGKILL
@@ -439,6 +451,7 @@ def following(project, view, *options):
 
 @pytest.mark.slow
 @pytest.mark.matrix
+@BOTH
 def test_following_applies_each_change_once_and_ends_cleanly(project, view, run) -> None:
     assert run(view, "--refresh").code == 0
     with following(project, view) as (process, results):
