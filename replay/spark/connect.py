@@ -25,9 +25,6 @@ START = "start it with `changelog spark-server`, elsewhere with the words that i
 _NO_TOKEN = "UNAUTHENTICATED"  # noqa: S105 - what gRPC says
 _ASKS_TOKEN = f"it asks for a token: give it by {TOKEN}, or be the user who started the server"
 _ANSWER_S = 10
-_RETRIES = 5
-"""Each waits four times as long as the one before it, from 50 ms on: 17 s for one request. After a
-server has gone, up to four requests more are made to release what this process had there."""
 
 
 def connected(url: str, server: WantedServer) -> SparkSession:
@@ -124,6 +121,6 @@ def _check_listening(url: str) -> None:
 
 def _limit_retries(spark: SparkSession) -> None:
     """Retry for seconds, not ten minutes: a server that restarts has lost our session anyway."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - needs gRPC
+    from replay.spark.connect_retries import RetriesWhileThere  # noqa: PLC0415 - needs gRPC
 
-    cast("Any", spark).client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+    cast("Any", spark).client.set_retry_policies([RetriesWhileThere()])

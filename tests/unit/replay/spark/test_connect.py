@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.connect.client.retries import Retrying
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from changelog.stack.base.ports import LOOPBACK, pick
 from replay.spark import connect, server_look, session
 from replay.spark.connect import connected, place_of
+from replay.spark.connect_retries import RetriesWhileThere
 from replay.spark.connect_server import shown, with_server
 from replay.spark.package import fingerprint
 from replay.spark.server_look import WantedServer
@@ -85,6 +87,35 @@ def test_the_same_code_has_the_same_fingerprint_elsewhere(tmp_path):
     ]
     said = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert said.stdout.strip() == fingerprint()
+
+
+class OfAnyError(RetriesWhileThere):
+    """Takes any error for one of a server that nobody reaches."""
+
+    def can_retry(self, exception):
+        return True
+
+
+def waits_of_a_request(policy) -> list[float]:
+    """Ask a server that is gone; return the seconds of each wait before an attempt more."""
+    waits: list[float] = []
+
+    def ask():
+        for attempt in Retrying(policy, sleep=waits.append):
+            with attempt:
+                raise ConnectionRefusedError
+
+    with pytest.warns(UserWarning, match="RETRIES_EXCEEDED"), pytest.raises(ConnectionRefusedError):
+        ask()
+    return waits
+
+
+def test_once_a_request_was_retried_in_vain_no_other_waits():
+    policy = OfAnyError()
+    waits = waits_of_a_request(policy)
+    assert len(waits) == 5
+    assert 16 < sum(waits) < 19
+    assert waits_of_a_request(policy) == []
 
 
 def test_a_port_that_answers_is_enough_for_the_first_question():
