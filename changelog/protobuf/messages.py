@@ -22,16 +22,13 @@ from changelog.contract.rows.codec import unframe
 from changelog.contract.rows.schema import LoggedColumn
 from changelog.contract.rows.types import ColumnType, Kind
 from changelog.protobuf.compile import UnfitMessageError
+from changelog.protobuf.fit import WRAPPERS, fitted
 
 FIRST = (0,)
 """The path of a schema's first message."""
 
 _MOST_DEPTH, _VARINT_BYTES = 32, 5
 _TIMESTAMP = "google.protobuf.Timestamp"
-_WRAPPERS = {
-    f"google.protobuf.{name}Value"
-    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-}
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _SECOND_NANOS, _MICRO_NANOS = 1_000_000_000, 1_000
 _UINT64 = ColumnType("decimal(20,0)", Kind.DECIMAL, 20, 0)
@@ -145,7 +142,11 @@ class MessageTypes:
         """
         message = message_factory.GetMessageClass(self.descriptor())()
         try:
-            json_format.ParseDict(document, message, descriptor_pool=self._pool)
+            json_format.ParseDict(
+                fitted(document, message.DESCRIPTOR), message, descriptor_pool=self._pool
+            )
+        except RecursionError:
+            raise UnfitMessageError("it nests too deeply") from None
         except (json_format.ParseError, TypeError, AttributeError) as error:
             raise UnfitMessageError(str(error)) from error
         if not message.IsInitialized():
@@ -215,7 +216,7 @@ def _single(field: FieldDescriptor) -> tuple[ColumnType, _Read | None]:
         name = field.message_type.full_name
         if name == _TIMESTAMP:
             return ColumnType("timestamptz", Kind.TIMESTAMPTZ), _micros
-        if name in _WRAPPERS:
+        if name in WRAPPERS:
             kind, read = _single(field.message_type.fields_by_name["value"])
             assert read is not None  # noqa: S101 - a scalar
             return kind, lambda message: read(message.value)

@@ -207,7 +207,9 @@ def _encoder(form: ValueForm, text: str) -> Encode:
             raise ProduceError(415, str(missing_extra(error))) from error
         from changelog.protobuf.messages import MessageTypes  # noqa: PLC0415 - of an extra
 
-        return MessageTypes(descriptors).encoded
+        types = MessageTypes(descriptors)
+        types.descriptor()  # a schema without a message is refused before it is registered
+        return types.encoded
     try:
         return json_encoder(text)
     except (SchemaParseException, ValueError, KeyError, TypeError) as error:
