@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from changelog.connect.http.admission import Admission, RawHeaders, credential
+from changelog.contract.base.errors import ConfigurationError
 from changelog.contract.base.pattern import covers
 from changelog.sections import Http
 
@@ -35,6 +36,22 @@ class Rights:
 
     settings: Http = field(repr=False)
     admission: Admission  # of the worker's other requests
+
+    def __post_init__(self) -> None:
+        """Refuse settings in which two holders have the same token: one would have both rights.
+
+        Raises ConfigurationError: two have.
+        """
+        own = self.admission.token
+        holders = {own: "the worker"} if own else {}
+        for name, entry in self.settings.tokens.items():
+            token = entry.token.encode()
+            if token in holders:
+                raise ConfigurationError(
+                    f'{holders[token]} and "{name}" of [http.tokens] have the same token',
+                    hint="give each a token of its own",
+                )
+            holders[token] = f'"{name}"'
 
     def holder(self, token: bytes) -> Holder | None:
         """Return the holder of a token of the settings; None if it is none of them."""

@@ -20,6 +20,7 @@ from changelog.connect.produce.requests import (
     request_id,
 )
 from changelog.contract.base.connection import KafkaConnection, RegistryConnection
+from changelog.contract.base.errors import ConfigurationError
 from changelog.sections import Http, HttpToken
 
 PHONE, OWN = "phone-0123456789abc", "own-0123456789abcdef"
@@ -168,6 +169,15 @@ def rights(own=""):
 
 def writer(own, *headers):
     return rights(own).writer([(b"host", b"localhost"), *headers])
+
+
+def test_two_holders_of_one_token_are_refused():
+    with pytest.raises(ConfigurationError, match='the worker and "phone"') as caught:
+        rights(PHONE)
+    assert PHONE not in str(caught.value)
+    token = HttpToken(token=PHONE, topics=["clicks"])
+    with pytest.raises(ConfigurationError, match='"phone" and "till" of'):
+        Rights(Http(tokens={"phone": token, "till": token}), Admission(b""))
 
 
 def test_a_token_may_write_to_its_topics_alone():
