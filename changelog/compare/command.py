@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -26,6 +27,7 @@ from changelog.config import BROKERS, SOURCE, load_project, resolved
 from changelog.contract.base.errors import ConfigurationError, RefutedError, VerdictError
 from changelog.contract.base.jdbc import libpq_uri
 from changelog.runtime.edge import print_json, tell
+from changelog.runtime.process.signals import end_in_order
 
 if TYPE_CHECKING:
     from changelog.compare.topic_side import TopicSide
@@ -47,6 +49,10 @@ def verify_copy(
     that did not stop, or the sample was empty; ConfigurationError: an option is wrong, or a side
     refuses; SourceError, SinkError: a side cannot be read.
     """
+    for name in ("rate", "settle"):
+        if not math.isfinite(getattr(options, name)):
+            raise ConfigurationError(f"--{name} is no number of rows or seconds")
+    end_in_order()
     address = parse_target(options.target or "")
     certificate = NewCertificate.of(options)
     dsn, table = _source(given_settings, project)

@@ -35,6 +35,7 @@ from changelog.compare.plan import ComparedColumn, ComparePlan
 from changelog.compare.side import SENT_PROBE, SUM_BITS, Digest, Key, SideRow
 from changelog.compare.texts import jsonb_text, row_text
 from changelog.contract.base.errors import ConfigurationError, SinkError, VerdictError
+from changelog.runtime.process.signals import interrupts_held
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,6 +68,8 @@ _PAUSES_S = (0.3, 0.6, 1.2, 2.4)
 _RECENT_S = 10.0
 """A file that was written so recently may still be incomplete."""
 _RENAMED = re.compile(r"(.+)_[0-9]+", re.DOTALL)
+_INTERRUPTED = "Query interrupted"
+"""The message with which DuckDB ends a statement of the main thread at Ctrl-C."""
 _LOCKED = "Could not set lock on file"
 _LOCKED_BY = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 _SETTINGS = {
@@ -93,27 +96,25 @@ class DuckdbSide(ABC):
 
     def __init__(self, place: str, folder: Path | None) -> None:
         """Open a database in memory that can reach `folder`, or only its own scratch folder."""
-        from changelog.runtime.closed_database import (  # noqa: PLC0415 - an extra
-            closed_database,
-        )
-
         self.place = place
         self.relation = ""
         self._was_read = False
         self._is_interrupted = False
         self._memory_mib = MEMORY_LIMIT_MIB
         self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
-        self.database: duckdb.DuckDBPyConnection = closed_database(
-            {**_SETTINGS, "temp_directory": self._folder.name},
-            [folder or Path(self._folder.name)],
+        with interrupts_held():  # an import that Ctrl-C ends counts as a module that is missing
+            self.database = self._opened(folder or Path(self._folder.name))
+
+    def _opened(self, folder: Path) -> duckdb.DuckDBPyConnection:
+        """Open the database; it reads files of a folder."""
+        from changelog.runtime.closed_database import (  # noqa: PLC0415 - an extra
+            closed_database,
         )
-        self.database.execute("SET TimeZone = 'UTC'")
-        self.database.create_function(
-            JSON_FUNCTION,
-            jsonb_text,
-            ["VARCHAR"],
-            "VARCHAR",
-        )
+
+        database = closed_database({**_SETTINGS, "temp_directory": self._folder.name}, [folder])
+        database.execute("SET TimeZone = 'UTC'")
+        database.create_function(JSON_FUNCTION, jsonb_text, ["VARCHAR"], "VARCHAR")
+        return database
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -339,6 +340,10 @@ class DuckdbSide(ABC):
             try:
                 with self.opened():
                     result = read()
+            except RuntimeError as error:
+                if str(error) == _INTERRUPTED:
+                    raise KeyboardInterrupt from error
+                raise
             except duckdb.OutOfMemoryException as error:
                 self._take_memory(error)
             except duckdb.Error as error:

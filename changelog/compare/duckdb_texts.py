@@ -42,7 +42,7 @@ _KINDS = {
         TypeFamily.TIMESTAMP,
     ),
 }
-_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
 _FLOATS = {TypeFamily.REAL: "FLOAT", TypeFamily.DOUBLE: "DOUBLE"}
 _MARKED = {*_FLOATS, TypeFamily.BYTES}
@@ -107,12 +107,7 @@ def _plain(kind: TypeFamily, native: Native, column: str) -> str:  # noqa: PLR09
         case TypeFamily.TEXT | TypeFamily.PLAIN if native.kind not in _TEXTS:
             return _plain(native.kind, native, column)
         case TypeFamily.NUMERIC if native.kind is TypeFamily.NUMERIC:
-            trimmed = f"rtrim(rtrim({text}, '0'), '.')"
-            return (
-                f"CASE WHEN suffix({text}, '0') THEN {trimmed} ELSE {text} END"
-                if scale_of(native)
-                else text
-            )
+            return _decimal(native, text)
         case TypeFamily.REAL | TypeFamily.DOUBLE:
             value = column if native.kind in _FLOATS else text
             return _float(kind, f"CAST({value} AS {_FLOATS[kind]})")
@@ -158,7 +153,21 @@ _ARROW_TYPES = {
 def scale_of(native: Native) -> int:
     """Return the digits after the point of a decimal type; 0 for another type."""
     decimal = _DECIMAL.fullmatch(native.cast)
-    return int(decimal[1]) if decimal else 0
+    return int(decimal[2]) if decimal else 0
+
+
+def _decimal(native: Native, text: str) -> str:
+    """Return the SQL of a decimal's canonical text, from that of DuckDB's text."""
+    decimal = _DECIMAL.fullmatch(native.cast)
+    if decimal is None or decimal[2] == "0":
+        return text
+    if decimal[1] == decimal[2]:  # DuckDB then writes no digit before the point
+        text = (
+            f"CASE WHEN starts_with({text}, '.') THEN '0' || {text}"
+            f" WHEN starts_with({text}, '-.') THEN '-0' || substr({text}, 2) ELSE {text} END"
+        )
+    trimmed = f"rtrim(rtrim({text}, '0'), '.')"
+    return f"CASE WHEN suffix({text}, '0') THEN {trimmed} ELSE {text} END"
 
 
 def _from_text(kind: TypeFamily, text: str) -> str:  # noqa: PLR0911 - one per family

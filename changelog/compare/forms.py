@@ -13,7 +13,7 @@
 | `interval` | text | months, days and microseconds |
 | arrays of one dimension | lists | element by element |
 | any | text | the value that the text stands for |
-| text | floats | the value that the text stands for |
+| text | decimals, floats | the value that the text stands for |
 | any | a field of JSON documents | the value that the JSON stands for |
 
 Null equals only null; in particular it differs from an empty text.
@@ -127,7 +127,9 @@ def _common(source: TypeFamily, target: TypeFamily) -> TypeFamily | None:  # noq
     if both <= _MOMENTS:
         return TypeFamily.TIMESTAMP
     if source in _TEXTS:
-        return target if target in _FLOATS else TypeFamily.TEXT
+        if target is TypeFamily.BYTES:
+            return None  # bytes have no text but that of another program
+        return target if target in _FLOATS | {TypeFamily.NUMERIC} else TypeFamily.TEXT
     return source if target in _TEXTS else None
 
 

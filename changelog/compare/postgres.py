@@ -28,12 +28,14 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.secret import redacted
 from changelog.native.libpq import check_single
 from changelog.postgres.connection import parts_of
-from changelog.postgres.watched import watched
+from changelog.postgres.watched import cut, watched
 from changelog.source.connect.connect import connect, source_error
 
 _OLDEST_VERSION = 100_000
 _BLOCKS_VERSION = 140_000  # the first that reads a range of blocks without the rest of the table
 _SILENCE_S = 60.0
+_CANCEL_S = 5.0
+"""How long a server may take to end a statement that was interrupted."""
 _PART = re.compile(r'"(?:[^"]|"")*"|[^".]+')
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 _FETCHED = 5_000
@@ -236,6 +238,7 @@ class PostgresSide:
             example="postgresql://user@host:5432/database",
         )
         self._interrupted = Event()
+        self._patience_ends = 0.0
         self._rows_read = 0
         self._connection = connect(dsn, application_name="changelog verify")
         try:
@@ -707,9 +710,14 @@ class PostgresSide:
 
     def interrupt(self) -> None:
         """End the work of another thread with an error: its statement, and any later one."""
-        self._interrupted.set()
-        with suppress(psycopg2.Error):
-            self._connection.cancel()
+        if not self._interrupted.is_set():
+            self._interrupted.set()
+            self._patience_ends = time.monotonic() + _CANCEL_S
+        with suppress(psycopg2.Error, OSError):
+            if time.monotonic() > self._patience_ends:
+                cut(self._connection.fileno())  # the server does not answer
+            else:
+                self._connection.cancel()
 
     def close(self) -> None:
         """Close the connection."""

@@ -20,6 +20,8 @@ _RANGES = {
     TypeFamily.DOUBLE: ("2.4703282292062328e-324", "1.7976931348623158079e308"),
 }
 """Between which magnitudes a numeric has a nearest float: PostgreSQL refuses to cast the others."""
+_LAST_DAY = "294276-12-31"
+"""The last day of which there are timestamps; dates go further."""
 _TEXTS = {TypeFamily.TEXT, TypeFamily.PADDED, TypeFamily.PLAIN}
 _ONE_NAN = "CASE WHEN ({{0}})::{0} = 'NaN' THEN 'NaN' ELSE ({{0}})::{0} END"
 """Some operations give a NaN with other bits."""
@@ -91,7 +93,10 @@ def _plain(kind: TypeFamily, native: Native, version: int) -> str:  # noqa: PLR0
         case TypeFamily.TIMESTAMP if native.zoned:
             return "({0}) AT TIME ZONE 'UTC'"
         case TypeFamily.TIMESTAMP if native.kind is TypeFamily.DATE:
-            return "({0})::timestamp"
+            return (
+                f"CASE WHEN ({{0}}) > '{_LAST_DAY}' AND ({{0}}) < 'infinity' THEN ({{0}})::text"
+                " ELSE ({0})::timestamp::text END"
+            )
         case _:
             return "{0}"
 

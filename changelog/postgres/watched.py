@@ -70,9 +70,13 @@ class Watch:
             if self._over.is_set():
                 return
             self.is_cut = True
-            # Not a close: the other thread waits on this very socket.
-            with closing(socket.socket(fileno=os.dup(self._place))) as line, suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
+            cut(self._place)
+
+
+def cut(descriptor: int) -> None:
+    """Shut a connection of another thread, which may wait on this very socket: no close."""
+    with closing(socket.socket(fileno=os.dup(descriptor))) as line, suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

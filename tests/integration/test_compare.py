@@ -150,12 +150,12 @@ def test_columns_that_cannot_be_compared_are_named(source, dsn, tmp_path):
     assert "ts" not in report.compared
 
 
-def compared_with_parquet(source, folder, columns, rows, query):
+def compared_with_parquet(source, folder, columns, rows, query, types="*"):
     """Compare a query with a file that has these rows, of whose columns DuckDB gives the types."""
     file = folder / "copy.parquet"
     with closing(duckdb.connect()) as database:
         values = f"(VALUES {rows}) AS copied({columns})"
-        database.execute(f"COPY (SELECT * FROM {values}) TO '{file}' (FORMAT parquet)")
+        database.execute(f"COPY (SELECT {types} FROM {values}) TO '{file}' (FORMAT parquet)")
     relation = ComparedRelation(query=query)
     with (
         closing(PostgresSide(source.dsn, relation, of="source")) as own,
@@ -177,6 +177,38 @@ def test_a_numeric_that_no_float_holds_differs_from_each(source, tmp_path, float
     query = f"SELECT * FROM (VALUES {values}) AS v(id, x)"
     report = compared_with_parquet(source, tmp_path, "id, x", rows, query)
     assert differing_ids(report) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("by", ["hashes", "texts"])
+def test_decimals_without_a_digit_before_the_point(source, tmp_path, monkeypatch, by):
+    """DuckDB writes .5000 and nothing before the point where all digits are after it."""
+    if by == "texts":
+        monkeypatch.setattr(duckdb_side.DuckdbSide, "sent_probe", lambda self: None)
+    query = """
+        SELECT id, x, x::text AS t, ARRAY[x] AS l
+        FROM (VALUES (-0.1, -0.05), (0, 0), (0.5, 0.2500)) AS v(id, x)
+    """
+    copied = "(-0.1, -0.05, -0.05, [-0.05]), (0, 0, 0, [0]), (0.5, 0.25, 0.25, [0.25])"
+    decimals = "id::DECIMAL(4,4) AS id, x::DECIMAL(38,38) AS x, t::DECIMAL(9,9) AS t"
+    columns = f"{decimals}, l::DECIMAL(4,4)[] AS l"
+    report = compared_with_parquet(source, tmp_path, "id, x, t, l", copied, query, columns)
+    assert (report.mismatches, report.target_rows) == (0, 3), report.lines()
+
+
+def test_a_text_is_not_compared_with_bytes(source, tmp_path):
+    """The text 61 is not the byte a, whose hex it is."""
+    query = "SELECT 1::bigint AS id, '61'::text AS x, ARRAY['61'] AS l"
+    copied = "(1, 'a'::BLOB, ['a'::BLOB])"
+    report = compared_with_parquet(source, tmp_path, "id, x, l", copied, query)
+    assert {*report.not_compared} == {"x", "l"}
+
+
+def test_a_date_beyond_all_moments_differs_from_each(source, tmp_path):
+    days = "('5874897-12-31'), ('infinity'), ('294276-12-31'), ('2024-02-29')"
+    query = f"SELECT row_number() OVER () AS id, text::date AS day FROM (VALUES {days}) AS v(text)"
+    copied = "(1, TIMESTAMP '2024-01-01'), (2, 'infinity'), (3, '2024-01-01'), (4, '2024-02-29')"
+    report = compared_with_parquet(source, tmp_path, "id, day", copied, query)
+    assert differing_ids(report) == {1, 3}
 
 
 def test_any_name_can_be_a_column_of_the_key(source, tmp_path, run_command):

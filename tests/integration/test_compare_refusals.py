@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from contextlib import closing
 
+import duckdb
 import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn, parse_dsn
@@ -17,6 +19,7 @@ from changelog.compare.compare import CompareRequest, compare
 from changelog.compare.duckdb_side import _PAUSES_S
 from changelog.compare.plan import KeyBuckets, make_plan
 from changelog.compare.postgres import ComparedRelation, PostgresSide
+from changelog.runtime.process.signals import interrupts_held
 from tests.support.wait import wait_until
 
 TABLES = """
@@ -45,6 +48,7 @@ def target(dsn, execute):
         (["orders", "--key", "other"], 2, 'the source has no column "other"'),
         (["keyless"], 2, "the source has no primary key"),
         (["orders", "--columns", "t=missing"], 2, 'the target has no "missing"'),
+        (["orders", "--rate", "inf"], 2, "--rate is no number"),
         (["orders", "--sample", "much"], 2, "--sample 'much' is not a part"),
         (["--query", "SELECT 1 AS id", "--key", "id", "--rate", "9"], 2, "--rate needs a table"),
         (["orders", "--target", "nothing:secret"], 2, "--target is none of the kinds"),
@@ -207,6 +211,48 @@ def test_ctrl_c_ends_a_comparison_in_the_middle_of_a_statement(dsn, target, exec
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130, said.read_text()
     assert not execute(running), "the server has ended it too"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+def test_a_signal_ends_it_although_the_server_stands_still(
+    dsn, execute, tmp_path, monkeypatch, number, code
+):
+    """The process of the server is stopped; it goes on at the end."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    execute(TABLES)
+    words = ["verify", "--source", dsn, "--target", f"duckdb:{tmp_path}/c.duckdb/orders"]
+    words += ["--query", "SELECT id, t FROM orders, pg_sleep(600) AS waits", "--key", "id"]
+    with closing(duckdb.connect(f"{tmp_path}/c.duckdb")) as database:
+        database.execute("CREATE TABLE orders AS SELECT 1 AS id, 'a' AS t")
+    process = subprocess.Popen([sys.executable, "-m", "changelog", *words])
+    running = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'changelog verify'"
+        " AND wait_event = 'PgSleep'"
+    )
+    ((pid,),) = wait_until(lambda: execute(running), 30, "the statement runs")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        process.send_signal(number)
+        assert process.wait(30) == code
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert [*tmp_path.glob("changelog-verify-*")] == []
+
+
+def test_interrupts_that_come_during_an_import_are_not_lost():
+    """As one did that came in the middle of numpy, and made it count as missing."""
+    after = []
+
+    def imported():
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            after.append("the import")
+
+    with pytest.raises(KeyboardInterrupt):
+        imported()
+    assert after == ["the import"]
 
 
 def test_live_writes_are_no_false_alarm_and_a_lost_change_is_found(dsn, target, execute):
