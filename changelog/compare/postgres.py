@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg2
 from psycopg2 import errorcodes, extensions, sql
-from psycopg2.errors import LockNotAvailable
+from psycopg2.errors import LockNotAvailable, UntranslatableCharacter
 
 from changelog.compare.forms import Native, TypeFamily, is_sent
 from changelog.compare.plan import ComparedColumn, ComparePlan
@@ -535,18 +535,25 @@ class PostgresSide:
     def _looked(self, keys: Sequence[Key], more: Sequence[sql.Composable]) -> list[Written]:
         rows: list[Written] = []
         for start in range(0, len(keys), _KEYS_AT_ONCE):
-            batch = keys[start : start + _KEYS_AT_ONCE]
-            condition = self._condition(batch)
-            try:
-                rows += self._rows_where(condition, more) if condition else []
-            except SourceError as error:
-                if not isinstance(error.__cause__, psycopg2.DataError):
-                    raise
-                # A key of the other side is no value of this type: compare the texts instead.
-                rows += self._rows_where(self._condition_by_text(batch), more)
+            rows += self._rows_of(keys[start : start + _KEYS_AT_ONCE], more)
         wanted_keys = set(keys)
         # For PostgreSQL more values may be equal than here: 1.0 and 1.00, or a and A by collation.
         return [row for row in rows if row[0].key in wanted_keys]
+
+    def _rows_of(self, keys: Sequence[Key], more: Sequence[sql.Composable]) -> list[Written]:
+        condition = self._condition(keys)
+        try:
+            return self._rows_where(condition, more) if condition else []
+        except SourceError as error:
+            if isinstance(error.__cause__, UntranslatableCharacter):
+                # A key with a letter that this server's encoding lacks is not among its rows.
+                middle = len(keys) // 2
+                halves = (keys[:middle], keys[middle:]) if middle else ()
+                return [row for some in halves for row in self._rows_of(some, more)]
+            if not isinstance(error.__cause__, psycopg2.DataError):
+                raise
+        # A key of the other side is no value of this type: compare the texts instead.
+        return self._rows_where(self._condition_by_text(keys), more)
 
     def _rows_where(
         self, condition: sql.Composable, more: Sequence[sql.Composable]

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import duckdb
+import psycopg2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -195,3 +196,15 @@ def test_a_view_in_the_copy_reads_no_other_files(dsn, execute, tmp_path):
         database.execute(f"CREATE VIEW own AS FROM read_parquet('{tmp_path}/elsewhere.parquet')")
     with pytest.raises(ConfigurationError, match="disabled by configuration"):
         compared(dsn, f"duckdb:{file}/own")
+
+
+def test_a_key_that_the_copys_encoding_lacks_is_missing_there(dsn, execute, prefix):
+    execute(f"CREATE DATABASE {prefix}_latin ENCODING LATIN1 TEMPLATE template0 LOCALE 'C'")
+    copy = f"{make_dsn(dsn)} dbname={prefix}_latin"
+    table = "CREATE TABLE own (k text PRIMARY KEY); INSERT INTO own VALUES ('é'), ('a')"
+    execute(table)
+    with closing(psycopg2.connect(copy)) as connection, connection:
+        connection.cursor().execute(f"{table}; INSERT INTO own VALUES ('only here')")
+    execute("INSERT INTO own VALUES ('€'), ('ж')")
+    report = compared(dsn, f"postgres:{copy}/own")
+    assert {key for (key,) in report.refuted} == {"€", "ж", "only here"}
