@@ -538,7 +538,7 @@ def check_columns(side: DuckdbSide, hint: str) -> None:
         raise
     except SinkError as error:
         side.close()
-        raise ConfigurationError(str(error.args[0]), hint=hint) from error
+        raise ConfigurationError(str(error.args[0]), hint=error.hint or hint) from error
     except BaseException:
         side.close()
         raise

@@ -780,6 +780,11 @@ class PostgresSide:
                         "table's owner or a role with BYPASSRLS"
                     )
                 raise ConfigurationError(str(ours.args[0]), hint=hint) from error
+            if code == errorcodes.CHARACTER_NOT_IN_REPERTOIRE:
+                ours.hint = (
+                    f"a text of the {self.of} is not valid in its encoding: correct it, or name "
+                    "the other columns by --columns"
+                )
             if "conflict with recovery" in str(error):
                 ours.hint = "hot_standby_feedback = on at the standby, or take the primary"
             raise ours from error

@@ -208,3 +208,17 @@ def test_a_key_that_the_copys_encoding_lacks_is_missing_there(dsn, execute, pref
     execute("INSERT INTO own VALUES ('€'), ('ж')")
     report = compared(dsn, f"postgres:{copy}/own")
     assert {key for (key,) in report.refuted} == {"€", "ж", "only here"}
+
+
+def test_a_text_that_is_none_is_told(dsn, execute, prefix, tmp_path):
+    execute(f"CREATE DATABASE {prefix}_ascii ENCODING SQL_ASCII TEMPLATE template0 LOCALE 'C'")
+    source = f"{make_dsn(dsn)} dbname={prefix}_ascii"
+    with closing(psycopg2.connect(source)) as connection, connection:
+        connection.cursor().execute(
+            r"CREATE TABLE own (k int PRIMARY KEY, t text); INSERT INTO own VALUES (1, E'\xe9')"
+        )
+    path = tmp_path / "own.parquet"
+    pq.write_table(pa.table({"k": pa.array([1], pa.int32()), "t": ["é"]}), path)
+    with pytest.raises(SourceError, match="invalid byte sequence") as told:
+        compared(source, f"parquet:{path}")
+    assert "--columns" in told.value.hint
