@@ -18,8 +18,8 @@ from tests.support.wheels import as_here, build, cloned, install
 
 pytestmark = pytest.mark.matrix
 PAGE = Path(__file__).parents[2] / "docs" / "upgrade.md"
-BEFORE = "7573d7c"
-"""The commit whose wheel is there: the first one with a unit for each service."""
+BEFORE = "87a5981e"
+"""The commit whose wheel is there: the first one with a lock of what a user runs."""
 SERVICES = ("changelog-capture.service", "changelog-follow.service")
 ORDERS = """
 CREATE TABLE orders (id int PRIMARY KEY, amount numeric(8, 2));
