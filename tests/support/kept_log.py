@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
+import pytest
 
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
@@ -248,3 +249,20 @@ def rows(database: duckdb.DuckDBPyConnection, taken: Taken) -> list[tuple[Any, .
     texts = ", ".join(f'CAST("{name}" AS VARCHAR)' for name in names if name != "__offset")
     found = database.execute(f'SELECT id, {texts} FROM "{taken.state.base}" ORDER BY id')
     return found.fetchall()
+
+
+def is_whole(log: KeptLog, patch: pytest.MonkeyPatch, why: str) -> None:
+    """Check that a proof reads the topic from its start, and says why."""
+    taken, rows = log.proved(patch)
+    assert taken.records == len(log.records) - log.start
+    assert taken.since is None
+    assert "was read from its topic's start" in taken.note
+    assert why in taken.note
+    assert rows == log.proved(patch, goes_on=False, keeps=False)[1]
+
+
+def goes_on(log: KeptLog, patch: pytest.MonkeyPatch, records: int) -> None:
+    """Check that a proof goes on from the kept state, and reads so many records."""
+    taken, rows = log.proved(patch)
+    assert (taken.records, taken.since is not None) == (records, True), taken.note
+    assert rows == log.proved(patch, goes_on=False, keeps=False)[1]

@@ -24,7 +24,7 @@ def keep_little() -> None:
 
 
 class _NoPandas:
-    """Finds no pandas."""
+    """A finder of modules that refuses pandas, and leaves all others to the next finder."""
 
     def find_spec(self, name: str, *_: object) -> None:
         """Return nothing; raises ModuleNotFoundError for pandas."""
@@ -33,10 +33,10 @@ class _NoPandas:
 
 
 def keep_pandas_out() -> None:
-    """Have Arrow not import pandas, which takes 44 MB and a quarter of a second.
+    """Keep pyarrow from importing pandas, which takes 44 MB and a quarter of a second.
 
-    It tries to at the first list that becomes an array, and never again if there is none. Where a
-    value is to become one of pandas, or somebody imports it, there is pandas all the same.
+    It tries once, at the first list that becomes an array, and remembers a failure. `to_pandas`,
+    and imports of pandas by other modules, work all the same.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra

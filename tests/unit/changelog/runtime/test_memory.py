@@ -1,4 +1,4 @@
-"""What a process that runs for days does without."""
+"""A follower does not load pandas, which pyarrow would import by itself."""
 
 from __future__ import annotations
 

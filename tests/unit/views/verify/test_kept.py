@@ -19,7 +19,7 @@ from changelog.contract.log.scope import Scope
 from changelog.contract.rows.relation import Column, TableName
 from changelog.contract.rows.schema import SchemaPin
 from tests.support.builders import TEXT
-from tests.support.kept_log import ROWS, TABLE, TOPIC, KeptLog
+from tests.support.kept_log import ROWS, TABLE, TOPIC, KeptLog, goes_on, is_whole
 from tests.support.native_ways import needs_c
 from views.verify.kept import judgement
 from views.verify.kept import keeper as keeping
@@ -59,22 +59,6 @@ def rewritten(log: KeptLog, **changes: Any) -> None:
     known = manifest_of(log)
     made = replace(known, proved=replace(known.proved, **changes))
     (place(log) / "manifest.json").write_text(made.to_json(), encoding="utf-8")
-
-
-def is_whole(log: KeptLog, patch: pytest.MonkeyPatch, why: str) -> None:
-    """The invariant of what cannot be gone on from: a reading from the start, which says why."""
-    taken, found = log.proved(patch)
-    assert taken.records == len(log.records) - log.start
-    assert taken.since is None
-    assert "was read from its topic's start" in taken.note
-    assert why in taken.note
-    assert found == log.proved(patch, goes_on=False, keeps=False)[1]
-
-
-def goes_on(log: KeptLog, patch: pytest.MonkeyPatch, records: int) -> None:
-    taken, found = log.proved(patch)
-    assert (taken.records, taken.since is not None) == (records, True), taken.note
-    assert found == log.proved(patch, goes_on=False, keeps=False)[1]
 
 
 def test_only_what_came_since_is_read(log, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a proof in a store, whose calls a folder answers here: `StoredTopic`."""
+"""Kept states in a store, `StoredTopic`; here a folder takes the place of the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.kept_log import ROWS, TABLE, TOPIC, KeptLog
+from tests.support.kept_log import ROWS, TABLE, TOPIC, KeptLog, goes_on, is_whole
 from tests.support.native_ways import needs_c
 from views.verify.kept import folder, keeper
 from views.verify.kept.folder import FOLDER, remove_kept
@@ -38,19 +38,6 @@ def place(log: KeptLog) -> Path:
 def names(log: KeptLog) -> list[str]:
     """List the files, each with its number and kind alone."""
     return sorted(f"{path.name[:8]}{path.suffix}" for path in place(log).iterdir())
-
-
-def is_whole(log: KeptLog, patch: pytest.MonkeyPatch, why: str) -> None:
-    taken, rows = log.proved(patch)
-    assert (taken.records, taken.since) == (len(log.records), None)
-    assert why in taken.note
-    assert rows == log.proved(patch, goes_on=False, keeps=False)[1]
-
-
-def goes_on(log: KeptLog, patch: pytest.MonkeyPatch, records: int) -> None:
-    taken, rows = log.proved(patch)
-    assert (taken.records, taken.since is not None) == (records, True), taken.note
-    assert rows == log.proved(patch, goes_on=False, keeps=False)[1]
 
 
 def test_only_what_came_since_is_read_and_older_manifests_go(log, monkeypatch) -> None:
