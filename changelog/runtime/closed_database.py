@@ -38,6 +38,15 @@ def closed_database(
     return database
 
 
+def return_freed(database: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
+    """Have DuckDB return to the system what it has freed; else it keeps it until it works again.
+
+    It does so whenever it is given a memory limit. `memory_limit`: the one that it has, in its own
+    notation; what it tells of it is rounded.
+    """
+    database.execute(f"SET memory_limit = '{memory_limit}'")
+
+
 def shut(database: duckdb.DuckDBPyConnection) -> None:
     """Shut a database that is open, and keep it silent.
 

@@ -35,6 +35,7 @@ from changelog.contract.base.errors import (
 )
 from changelog.contract.log.frontier import FrontierRecord
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.process.memory import leave_code
 from replay.base.clock import clock_ms
 from views.base.config import RebuildSettings
 from views.base.progress import Stages
@@ -74,6 +75,8 @@ _OLD_MS = 3_600_000
 """So old a checkpoint gets, at most, while nothing happens."""
 _AT_END_S = 5.0
 """Waits so long, at most, for sinks that have not got all yet; then for what is under way."""
+_MANY_RECORDS = 10_000
+"""A round that reads more leaves much memory that it has freed."""
 _WAITS_S = (1, 2, 5, 10, 30)
 """Between attempts while a server does not answer; the last one again and again."""
 
@@ -303,6 +306,7 @@ class Follower:
         self._done: SeenFrontier | None = None
         self._has_started = False
         self._holds_still = False
+        self._is_settled = False
         self._sealer = Sealer(specs, settings, self._place)
         self._newest = NewestLogs(specs, settings, resident.kafka)
 
@@ -383,6 +387,7 @@ class Follower:
             self._start()
             outcome = self._here(newest, looks=looks)
             if outcome is None:
+                self._is_settled = False
                 # No sink is written to beside a round of Spark's.
                 self._resident.forget()
                 self._notice_others()
@@ -391,6 +396,7 @@ class Follower:
                     outcome = self._by_spark(looks=looks)
             else:
                 self._sealer.beside()
+                self._settle(outcome)
         except ChangelogError as error:
             return Outcome((), error)
         for result in outcome.results:
@@ -404,6 +410,15 @@ class Follower:
         else:
             self._done = None
         return outcome
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Give back memory that the next rounds do not need: after a first and a large round."""
+        is_first, self._is_settled = not self._is_settled, True
+        counts = [result.records_read or 0 for result in outcome.results]
+        if is_first or max(counts, default=0) > _MANY_RECORDS:
+            self._resident.return_freed()
+        if is_first:
+            leave_code()
 
     def _start(self) -> None:
         """Go on, once, from what an earlier follower has kept, where that fits."""

@@ -43,6 +43,8 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.kafka.clients import KeptKafka
+from changelog.runtime.closed_database import return_freed as return_freed_of
+from changelog.runtime.process.memory import leave_code, return_freed
 from replay.base.config import OnBadRecord
 from replay.decode.schemas import TopicSchemas
 from replay.result.state import States
@@ -94,6 +96,7 @@ from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError
 from views.verify.compare.report import VerifyReport, verdict_of
 from views.verify.kept.resident import ResidentStates
+from views.verify.processes.scratch import MEMORY_LIMIT
 from views.verify.view import verify_view
 
 if TYPE_CHECKING:
@@ -111,7 +114,7 @@ MOST_ROWS = 300_000
 """Most rows of all tables from which a view's changed rows are computed here."""
 _AT_ONCE_S = 0.1
 """Changes that came during a round make the next one begin within this time."""
-_MOST_DECODED_BYTES = 8 << 20
+_MOST_DECODED_BYTES = 1 << 20
 """Of records whose fields are kept during a round; the fields take ten times as much."""
 _WAITS_S = (0.0, 0.0, 15.0, 60.0, 300.0)
 """Pauses before the states are read again, longer while no round succeeds with them."""
@@ -257,6 +260,14 @@ class Resident:
         self._sent.forget()
         self._local.close()
         self._entered.close()
+
+    def return_freed(self) -> None:
+        """Return to the system what a large round has left; its rows are with the senders."""
+        for view in self._views:
+            view.delta = None
+        if self._proofs is not None:
+            return_freed_of(self._proofs.database, MEMORY_LIMIT)
+        return_freed()
 
     def foresee(self, plan: Plan) -> None:
         """Say once, before Spark's first round, which tables may be too large to be held here."""
@@ -890,6 +901,7 @@ class Resident:
             except ChangelogError as error:
                 log.warning("the history is told later: %s", error)
                 return
+        leave_code()  # of deltalake: for a minute nothing runs it
         for view in [*(view for view, _ in due), *(view for view, _ in resting)]:
             view.recorded_at = now
 

@@ -41,7 +41,7 @@ from replay.broker.topic_state import TopicState
 from replay.decode.schemas import TopicSchemas
 from replay.store.increment import HeldTables
 from views.rebuild.local.room import fitting
-from views.rebuild.local.table import LocalTable, RowRecord, Touched, digest_of, opened
+from views.rebuild.local.table import CACHE, LocalTable, RowRecord, Touched, digest_of, opened
 
 log = logging.getLogger("changelog.views")
 
@@ -416,8 +416,7 @@ class LocalTables:
         self._database = sqlite3.connect(path, isolation_level=None)
         with _readable():
             self._database.executescript(
-                "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -65536;"
-                "PRAGMA temp_store = MEMORY;"
+                "PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY;" + CACHE
             )
             query = "SELECT count(*) FROM sqlite_master WHERE name = 'facts'"
             if self._database.execute(query).fetchone() == (0,):

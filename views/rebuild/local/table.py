@@ -27,6 +27,8 @@ from views.rebuild.local.join_values import JoinValues, Value, logged_values
 from views.rebuild.local.rows import RecordColumns, WholeRows
 from views.rebuild.plan.dialect import UnknownValueError
 
+CACHE = "PRAGMA cache_size = -8192;"
+"""Of 8 MB: rows are looked up by the thousand, and the system has the file in its own cache."""
 MOST_WHOLE = 1_000_000
 """Rows of a table that are held in columns: more would take gigabytes, and seconds to search."""
 _AT_ONCE = 10_000
@@ -70,8 +72,7 @@ def opened(path: Path | str) -> sqlite3.Connection:
     """Open a database for local tables; a crash leaves nothing of a new one."""
     database = sqlite3.connect(path, isolation_level=None)
     database.executescript(
-        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;"
-        "PRAGMA temp_store = MEMORY;"
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;" + CACHE
     )
     return database
 

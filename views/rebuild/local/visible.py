@@ -48,14 +48,12 @@ class VisibleChanges:
     @staticmethod
     def _seen(reader: AvroRowReader, changes: Touched) -> Touched:
         newer = {record.key: record for record in changes.newer}
-        rows: dict[bytes, Values | None] = {}
         same = {record.key for record in changes.older if record.key in newer}
         for record in changes.older:
             if record.key not in same:
                 continue
-            if record.key not in rows:
-                rows[record.key] = _read(reader, newer[record.key])
-            if not _is_same(rows[record.key], _read(reader, record)):
+            # Decoded rows are not kept: a burst has a hundred thousand of them.
+            if not _is_same(_read(reader, newer[record.key]), _read(reader, record)):
                 same.discard(record.key)
         return Touched(
             tuple(record for record in changes.older if record.key not in same),

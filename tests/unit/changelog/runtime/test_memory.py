@@ -1,9 +1,11 @@
-"""A follower does not load pandas, which pyarrow would import by itself."""
+"""What a process does not load, and what it gives back of memory that it has freed or left."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import pytest
 
 SCRIPT = """
 import sys
@@ -32,3 +34,70 @@ def test_arrow_leaves_pandas_alone_until_somebody_wants_it() -> None:
 
 def test_twin_without_it_arrow_imports_pandas() -> None:
     assert run("as it is")[0] == "True 1"
+
+
+MEASURED = """
+import re, sys
+from pathlib import Path
+
+def mb(kind):
+    text = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
+    return int(re.search(rf"^{kind}:\\s+(\\d+)", text, re.MULTILINE)[1]) >> 10
+"""
+CODE = f"""{MEASURED}
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from changelog.runtime.process.memory import leave_code
+
+def answers():
+    numbers = pa.table({{"n": list(range(1000)), "t": ["a", "b"] * 500}})
+    rows = duckdb.sql("SELECT t, sum(n)::BIGINT FROM numbers GROUP BY t ORDER BY t").fetchall()
+    return rows, pc.sum(numbers["n"]).as_py(), re.sub("a", "b", "banana")
+
+before, first = answers(), mb("Rss") - mb("Anonymous")
+leave_code()
+left = mb("Rss") - mb("Anonymous")
+try:
+    duckdb.sql("SELECT no_function(1)")  # what C++ throws goes through code that was left
+except duckdb.Error:
+    pass
+print(left < first / 2 or (first, left), answers() == before)
+"""
+FREED = f"""{MEASURED}
+from changelog.runtime.closed_database import closed_database, return_freed
+
+def limit():
+    return database.execute("SELECT current_setting('memory_limit')").fetchall()
+
+database = closed_database({{"memory_limit": "500MB"}})
+database.execute("CREATE TABLE t AS SELECT i, md5(i::VARCHAR) m FROM range(3000000) r(i)")
+database.execute("DROP TABLE t")
+before, has = limit(), mb("Anonymous")
+if sys.argv[1] == "returned":
+    return_freed(database, "500MB")
+database.execute("SELECT 1").fetchall()
+print(has - mb("Anonymous") > 30 or (has, mb("Anonymous")), limit() == before)
+"""
+
+
+def printed(script: str, *words: str) -> str:
+    """Return what a script prints in a process of its own."""
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_code_that_is_left_is_out_of_memory_and_runs_again() -> None:
+    assert printed(CODE) == "True True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_duckdb_returns_what_it_has_freed_and_keeps_its_limit() -> None:
+    assert printed(FREED, "returned") == "True True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_twin_by_itself_duckdb_keeps_it() -> None:
+    assert printed(FREED, "kept") != "True True"

@@ -289,3 +289,17 @@ def test_a_follower_that_is_asked_to_end_needs_nothing_for_a_next_round(
     with nullcontext() if is_asked_to_end else failed:
         made._hold(None, SimpleNamespace(unkeyed=()), [], [], object())
     assert made._resident.is_ready is not is_asked_to_end
+
+
+def test_memory_is_given_back_after_a_first_and_a_large_round(monkeypatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(following, "leave_code", lambda: done.append("code"))
+    made: Any = following.Follower.__new__(following.Follower)
+    made._is_settled = False
+    made._resident = SimpleNamespace(return_freed=lambda: done.append("freed"))
+    given = []
+    for read in (5, 5, 10_001):
+        done.clear()
+        made._settle(Outcome((ViewResult(view="v", records_read=read),)))
+        given.append(list(done))
+    assert given == [["freed", "code"], [], ["freed"]]
