@@ -598,19 +598,24 @@ class RecordColumns(Protocol):
 
 
 class Intake(Protocol):
-    """Reads slices of some partitions of a topic into columns."""
+    """Reads slices of some partitions of a topic into columns, of one topic after the other."""
 
-    def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         """Connect in the background.
 
         Raises KafkaException: librdkafka does not know a setting.
         """
 
-    def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
+    def assign(
+        self, topic: str, slices: Mapping[int, tuple[int, int]], into: RecordColumns
+    ) -> None:
         """Begin to read a slice of each partition: from its first offset up to its end.
 
         Raises KafkaException: the client refuses.
         """
+
+    def rest(self) -> None:
+        """Fetch nothing more, until the next slices."""
 
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
         """Read until the slices or the time is over, `most_bytes` are in memory, or on an error.

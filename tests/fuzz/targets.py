@@ -292,8 +292,7 @@ class Broker:
         self.readers = {way: on(way, "RangeReader")(config) for way in WAYS}
         self.columns = {way: _columns(way) for way in WAYS}
         self.intakes = {
-            way: on(way, "Intake")({**config, "enable.partition.eof": True}, into)
-            for way, into in self.columns.items()
+            way: on(way, "Intake")({**config, "enable.partition.eof": True}) for way in WAYS
         }
         self.batches = {
             way: on(way, "BatchReader")({**config, "enable.partition.eof": True}) for way in WAYS
@@ -337,9 +336,11 @@ def headers(some: Input) -> None:
     assert found[0][0] == News(2, is_over=True)
     taken = []
     for way, intake_ in broker().intakes.items():
-        intake_.assign(TOPIC, {0: (start, end)})
+        columns = broker().columns[way]
+        intake_.assign(TOPIC, {0: (start, end)}, columns)
         told = intake_.poll(timeout_ms=_WAIT_S * 1000, most_bytes=1 << 20)
-        taken.append((told.added, told.open, broker().columns[way].take(0).to_pylist()))
+        intake_.rest()
+        taken.append((told.added, told.open, columns.take(0).to_pylist()))
     assert taken[0] == taken[1]
     assert taken[0][:2] == (2, 0)
     batched = []

@@ -361,7 +361,7 @@ def in_a_transaction(log, *texts, commit=True):
     producer.flush(30)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
     topic = log.of.topic
-    require_stable(log.kafka, topic, [end for end, _ in appended_ends(log.kafka, topic, 2)])
+    require_stable(log.kafka, {topic: [end for end, _ in appended_ends(log.kafka, topic, 2)]})
 
 
 @pytest.mark.parametrize(

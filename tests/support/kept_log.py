@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -226,6 +226,7 @@ class KeptLog:
         patch.setattr(states, "read_topic", self._read)
         patch.setattr(keeping, "topic_settings", lambda *_: self.settings)
         patch.setattr(keeping, "topic_facts", lambda *_: TopicFacts("id", (self.start,)))
+        patch.setattr(keeping, "unmoved", lambda *_: nullcontext())
         patch.setattr(keeping, "appended_ms", lambda *_: self.appended_ms or self.now_ms)
         patch.setattr(keeping, "now_ms", lambda: self.now_ms)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -11,6 +11,9 @@ from changelog.native.columns import SCHEMA, FieldKind, IntakeNews, ReadOutcome,
 from changelog.native.compiled import library
 from changelog.native.compiled.client import client_error, opened
 from changelog.native.compiled.library import ffi, lib
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 
 class RecordColumns:
@@ -71,19 +74,26 @@ class RecordColumns:
 
 
 class Intake:
-    """Reads slices of some partitions of a topic into columns."""
+    """Reads slices of some partitions of a topic into columns, of one topic after the other."""
 
-    def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
-        self._into = into
-        self._raw = opened(lib.intake_open, config, into.raw)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._into: protocols.RecordColumns | None = None
+        self._raw = opened(lib.intake_open, config)
         self._news = ffi.new("intake_news *")
 
-    def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
+    def assign(
+        self, topic: str, slices: Mapping[int, tuple[int, int]], into: protocols.RecordColumns
+    ) -> None:
+        self._into = into  # the library has a pointer to it
         entries = [(part, first < end, first, end) for part, (first, end) in slices.items()]
         raw_slices = ffi.new("intake_slice[]", entries)
-        code = lib.intake_assign(self._raw, topic.encode(), raw_slices, len(entries))
+        code = lib.intake_assign(self._raw, into.raw, topic.encode(), raw_slices, len(entries))
         if code:
             raise client_error(code)
+
+    def rest(self) -> None:
+        lib.intake_rest(self._raw)
+        self._into = None
 
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
         news = self._news

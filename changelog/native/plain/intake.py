@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ from changelog.native.columns import (
     RowColumn,
     RowField,
 )
+
+if TYPE_CHECKING:
+    from changelog.native import protocols
 
 _PLACE = struct.Struct(">IQQ")
 _POLLED = 500
@@ -79,20 +82,29 @@ def _place_of(headers: _Headers) -> bytes | None:
 
 
 class Intake:
-    """Reads slices of some partitions of a topic into columns."""
+    """Reads slices of some partitions of a topic into columns, of one topic after the other."""
 
-    def __init__(self, config: Mapping[str, Any], into: RecordColumns) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self._consumer = Consumer(dict(config))
-        self._into, self._topic = into, ""
+        self._into: protocols.RecordColumns = RecordColumns(prefix=b"", buckets=1)
+        self._topic = ""
         self._next: dict[int, int] = {}
         self._open: dict[int, int] = {}
 
-    def assign(self, topic: str, slices: Mapping[int, tuple[int, int]]) -> None:
-        self._topic = topic
+    def assign(
+        self, topic: str, slices: Mapping[int, tuple[int, int]], into: protocols.RecordColumns
+    ) -> None:
+        self._topic, self._into = topic, into
         self._next = {part: first for part, (first, _) in slices.items()}
         self._open = {part: end for part, (first, end) in slices.items() if first < end}
         places = [TopicPartition(topic, part, first) for part, first in self._next.items()]
         self._consumer.assign(places)
+
+    def rest(self) -> None:
+        # A partition that is paused stays so when it is assigned again.
+        self._consumer.resume([TopicPartition(self._topic, part) for part in self._next])
+        self._consumer.unassign()
+        self._next, self._open = {}, {}
 
     def poll(self, *, timeout_ms: int, most_bytes: int) -> IntakeNews:
         deadline, added = time.monotonic() + timeout_ms / 1000, 0
@@ -118,9 +130,11 @@ class Intake:
             return nothing._replace(
                 outcome=ReadOutcome.REFUSED, error=error.code(), message=error.str() or ""
             )
-        end = self._open.get(part)
-        if end is None or offset >= end:
-            self._open.pop(part, None)
+        end = self._open.get(part) if message.topic() == self._topic else None
+        if end is None:
+            return nothing  # it may be of what was read before
+        if offset >= end:
+            del self._open[part]
             return nothing
         if error is not None or offset < self._next[part]:
             is_short = error is not None

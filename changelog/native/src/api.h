@@ -189,11 +189,14 @@ typedef struct {
     char said[256];      /* its words */
 } intake_news;
 
-intake *intake_open(const char *const *names, const char *const *values, size_t count,
-                    columns *into, char *said, size_t said_size);
+intake *intake_open(const char *const *names, const char *const *values, size_t count, char *said,
+                    size_t said_size);
 void intake_close(intake *r);
-/* Begin; gives librdkafka's code, 0 for none. */
-int intake_assign(intake *r, const char *topic, const intake_slice *slices, uint32_t count);
+/* Begin to read into columns; gives librdkafka's code, 0 for none. */
+int intake_assign(intake *r, columns *into, const char *topic, const intake_slice *slices,
+                  uint32_t count);
+/* Stop fetching, until the next slices; gives librdkafka's code. */
+int intake_rest(intake *r);
 /* Read until all slices are read, so many bytes are held, something is wrong, or the time is out. */
 void intake_poll(intake *r, int timeout_ms, int64_t most_bytes, intake_news *news);
 

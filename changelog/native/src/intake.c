@@ -229,8 +229,8 @@ struct intake {
     size_t header_room;
 };
 
-intake *intake_open(const char *const *names, const char *const *values, size_t count,
-                    columns *into, char *said, size_t said_size)
+intake *intake_open(const char *const *names, const char *const *values, size_t count, char *said,
+                    size_t said_size)
 {
     intake *r = calloc(1, sizeof *r);
     rd_kafka_conf *conf = kafka.conf_new();
@@ -238,7 +238,6 @@ intake *intake_open(const char *const *names, const char *const *values, size_t 
         snprintf(said, said_size, "no memory is left");
         return free(r), NULL;
     }
-    r->into = into;
     for (size_t n = 0; n < count; n++) {
         if (kafka.conf_set(conf, names[n], values[n], said, said_size) != RD_KAFKA_CONF_OK) {
             kafka.conf_destroy(conf);
@@ -268,10 +267,26 @@ void intake_close(intake *r)
     free(r);
 }
 
-int intake_assign(intake *r, const char *topic, const intake_slice *slices, uint32_t count)
+int intake_rest(intake *r)
+{
+    /* A partition that is paused stays so when it is assigned again. */
+    rd_kafka_partition_list *all = kafka.topic_partition_list_new((int)r->count);
+    for (uint32_t n = 0; n < r->count; n++)
+        kafka.topic_partition_list_add(all, r->topic, r->slices[n].partition);
+    kafka.resume_partitions(r->client, all);
+    kafka.topic_partition_list_destroy(all);
+    r->count = 0;
+    r->into = NULL;
+    return kafka.assign(r->client, NULL);
+}
+
+int intake_assign(intake *r, columns *into, const char *topic, const intake_slice *slices,
+                  uint32_t count)
 {
     free(r->slices);
     free(r->topic);
+    r->into = into;
+    r->count = 0;
     r->slices = calloc(count, sizeof *slices);
     r->topic = strdup(topic);
     if (r->slices == NULL || r->topic == NULL)
@@ -342,8 +357,8 @@ static void take(intake *r, const rd_kafka_message *message, intake_news *news)
                  said == NULL ? kafka.err2str(message->err) : said);
         return;
     }
-    if (slice == NULL || !slice->is_open)
-        return;
+    if (slice == NULL || !slice->is_open || strcmp(kafka.topic_name(message->rkt), r->topic) != 0)
+        return; /* it may be of what was read before */
     if (message->err == PARTITION_EOF) {
         if (message->offset < slice->end)
             blame(news, INTAKE_SHORT, message->partition, message->offset);
@@ -396,9 +411,14 @@ void intake_poll(intake *r, int timeout_ms, int64_t most_bytes, intake_news *new
     news->open = count_open(r);
     while (news->open > 0 && news->outcome == INTAKE_OK && r->into->held < most_bytes &&
            now_ms() < deadline) {
-        ptrdiff_t count = kafka.consume_batch_queue(r->queue, BATCH_MS, r->messages, BATCH);
+        /* The client waits until a batch is full: so for the first message alone. */
+        ptrdiff_t count = kafka.consume_batch_queue(r->queue, BATCH_MS, r->messages, 1);
         if (count < 0)
             break;
+        if (count > 0) {
+            ptrdiff_t more = kafka.consume_batch_queue(r->queue, 0, r->messages + 1, BATCH - 1);
+            count += more > 0 ? more : 0;
+        }
         for (ptrdiff_t n = 0; n < count; n++) {
             if (news->outcome == INTAKE_OK)
                 take(r, r->messages[n], news);

@@ -105,6 +105,7 @@ enum { RD_KAFKA_COPY = 2, RD_KAFKA_PURGE_ALL = 3 };
     F(metadata_destroy, void, (const void *))                                                      \
     F(consumer_close, int, (rd_kafka *))                                                           \
     F(pause_partitions, int, (rd_kafka *, rd_kafka_partition_list *))                              \
+    F(resume_partitions, int, (rd_kafka *, rd_kafka_partition_list *))                             \
     F(conf_set_log_cb, void,                                                                       \
       (rd_kafka_conf *, void (*)(const rd_kafka *, int, const char *, const char *)))              \
     F(conf_set_dr_msg_cb, void,                                                                    \

@@ -165,7 +165,7 @@ class KeptLog:
     def _read_statements(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> list[int]:
         """Load the statements of records; returns the number of records of each partition."""
         topic = self._log.topic
-        require_stable(self._kafka, topic, ends)
+        require_stable(self._kafka, {topic: ends})
         records = messages(self._kafka, topic, dict(enumerate(starts)), dict(enumerate(ends)))
         counts = load_statements(self._database, self._statements, self._reader, records, None)
         return [counts[number] for number in range(len(ends))]

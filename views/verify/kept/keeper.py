@@ -40,7 +40,7 @@ from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState, create_view
 from views.verify.processes.scratch import row_count
 from views.verify.processes.stages import StageTimes
-from views.verify.records.read import appended_ms, topic_facts, topic_settings
+from views.verify.records.read import appended_ms, topic_facts, topic_settings, unmoved
 
 log = logging.getLogger("changelog.views")
 
@@ -244,7 +244,7 @@ class Keeper:
         )
         if why := "; ".join(reasons):
             return why
-        with self._stages.of("read"):
+        with self._stages.of("read"), unmoved(self._kafka, self._frontier, [topic]):
             folded = self._log.fold(table, behind=proved.frontier)
         touched = TouchedRows(folded.survivors)
         with self._stages.of("fold and decode"):

@@ -8,7 +8,7 @@ proof depends on what changed. The rules are those of states that are stored in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ from views.verify.log.tables import (
 )
 from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
 from views.verify.processes.stages import StageTimes
-from views.verify.records.read import topic_facts, topic_settings
+from views.verify.records.read import settings_of, unmoved
 from views.verify.values.types import quoted
 
 
@@ -113,11 +113,12 @@ class ResidentStates:
         """
         self.frontier = record.frontier
         log = self._log(record)
+        settings = settings_of(self._kafka, self._topics(tables, record).values())
         for number, table in enumerate(tables):
             if table in self._declared:
                 self._begin_declared(table, f"resident_{number}", asked_ms)
                 continue
-            proved, begun_ms = self._case(log, table, record, captured), now_ms()
+            proved, begun_ms = self._case(log, table, record, captured, settings), now_ms()
             with self.stages.of("read"):
                 folded = log.fold(table)
             with self.stages.of("fold and decode"):
@@ -149,30 +150,37 @@ class ResidentStates:
         self._require_database()
         log = self._log(record)
         self._touched = dict.fromkeys(self._tables, 0)
-        for table, taken in self._tables.items():
-            if table in self._declared:
-                self._advance_declared(table, record.frontier, asked_ms)
-                continue
-            proved, begun_ms = self._case(log, table, record, captured), now_ms()
-            before = self._proved[table]
-            reasons = obstacles(
-                before,
-                proved.frontier,
-                reading=proved.reading,
-                cleaning=proved.cleaning,
-                starts=topic_facts(self._kafka, record.frontier, proved.topic).starts,
-                now_ms=now_ms(),
+        for table in self._logs:
+            self._advance_declared(table, record.frontier, asked_ms)
+        topics = self._topics(self._tables, record)
+        begun_ms, settings = now_ms(), settings_of(self._kafka, topics.values())
+        proved = {table: self._case(log, table, record, captured, settings) for table in topics}
+        with unmoved(self._kafka, record.frontier, [*topics.values()]) as facts:
+            for table, topic in topics.items():
+                reasons = obstacles(
+                    self._proved[table],
+                    proved[table].frontier,
+                    reading=proved[table].reading,
+                    cleaning=proved[table].cleaning,
+                    starts=facts[topic].starts,
+                    now_ms=now_ms(),
+                )
+                if why := "; ".join(reasons):
+                    raise VerdictError(f"topic {topic}: {why}")
+            for table, topic in topics.items():
+                before = self._proved[table]
+                if before.frontier.ends[topic] != proved[table].frontier.ends[topic]:
+                    taken = self._tables[table]
+                    self._tables[table] = self._advanced(log, table, taken, before)
+        ended_ms = now_ms()
+        for table, topic in topics.items():
+            late = too_late(self._proved[table], proved[table].cleaning, ended_ms)
+            late = late or not_exact(
+                proved[table], begun_ms=begun_ms, ended_ms=ended_ms, whole=False
             )
-            if why := "; ".join(reasons):
-                raise VerdictError(f"topic {proved.topic}: {why}")
-            if before.frontier.ends[proved.topic] != proved.frontier.ends[proved.topic]:
-                self._tables[table] = self._advanced(log, table, taken, before)
-            ended_ms = now_ms()
-            late = too_late(before, proved.cleaning, ended_ms)
-            late = late or not_exact(proved, begun_ms=begun_ms, ended_ms=ended_ms, whole=False)
             if late is not None:
-                raise VerdictError(f"topic {proved.topic}: {late}")
-            self._proved[table] = proved
+                raise VerdictError(f"topic {topic}: {late}")
+        self._proved |= proved
         self.frontier = record.frontier
 
     def state(self, table: TableName) -> TableState:
@@ -286,17 +294,28 @@ class ResidentStates:
             schemas=self._schemas,
         )
 
+    def _topics(self, tables: Iterable[TableName], record: FrontierRecord) -> dict[TableName, str]:
+        """Return the topics of captured tables."""
+        topics = {}
+        for table in tables:
+            if table in self._declared:
+                continue
+            topic = record.frontier.topic_of(table)
+            if topic is None or topic not in self._pins:
+                raise VerdictError(f"table {table} is not captured any more")
+            topics[table] = topic
+        return topics
+
     def _case(
         self,
         log: FrontierTables,
         table: TableName,
         record: FrontierRecord,
         captured: Sequence[FrontierRecord],
+        settings: Mapping[str, Mapping[str, str]],
     ) -> Proved:
         """Return the description of a table's state at a frontier, for use once it is read."""
-        topic = record.frontier.topic_of(table)
-        if topic is None or topic not in self._pins:
-            raise VerdictError(f"table {table} is not captured any more")
+        topic = record.frontier.topic_of(table) or ""
         own = record.frontier.of(topic)
         parts = (cut.appended_ms for cut in captured if cut.frontier is own)
         if why := "; ".join(cannot_be_kept(own, topic)):
@@ -307,7 +326,7 @@ class ResidentStates:
             topic=topic,
             frontier=own,
             appended_ms=next(parts, record.appended_ms),
-            cleaning=Cleaning.of(topic_settings(self._kafka, topic)),
+            cleaning=Cleaning.of(settings[topic]),
             reading=SchemaReading.by(pin, text),
         )
 

@@ -25,8 +25,7 @@ from views.verify.log.decode import Decoder, survivors_of
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
 from views.verify.records.archived import ArchivedRecord
-from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place
-from views.verify.records.topic import unmoved
+from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place, unmoved
 from views.verify.values.types import quoted
 
 _WRITTEN, _TAKEN, _EMPTIED = frozenset({b"r", b"c", b"u"}), b"d", b"t"
@@ -77,8 +76,8 @@ def read_changes(
         UnavailableLogError: the brokers do not answer.
     """
     ends = dict(enumerate(frontier.ends[topic]))
-    with unmoved(kafka, frontier, topic) as facts:
-        begins = dict(enumerate(beginnings(frontier, topic, facts.starts)))
+    with unmoved(kafka, frontier, [topic]) as facts:
+        begins = dict(enumerate(beginnings(frontier, topic, facts[topic].starts)))
         records = messages(kafka, topic, begins, ends)
         return take_changes(records, frontier, topic, database, table)
 

@@ -359,7 +359,7 @@ def read_declared(
     """
     log, raw = reader.log, f"{survivors}_statements"
     facts = declared_facts(kafka, frontier, log)
-    require_stable(kafka, log.topic, frontier.ends[log.topic])
+    require_stable(kafka, {log.topic: frontier.ends[log.topic]})
     ends = dict(enumerate(frontier.ends[log.topic]))
     begins = enumerate(beginnings(frontier, log.topic, facts.starts))
     starts = {n: min(begin, ends[n]) for n, begin in begins}

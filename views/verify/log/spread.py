@@ -35,10 +35,10 @@ from views.verify.log.states import FrontierTables, Taken
 from views.verify.log.tables import TableState, base_columns, create_view, inexact_columns
 from views.verify.processes.place import FileStamp, SharedFolder
 from views.verify.processes.pool import in_threads
-from views.verify.records.read import beginnings
+from views.verify.records.read import beginnings, unmoved
 from views.verify.records.receipts import Receipt, TopicPart, parts_of, require_receipts
 from views.verify.records.survivors import SurvivorRules
-from views.verify.records.topic import LAST, findings_of, unmoved
+from views.verify.records.topic import LAST, findings_of
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import literal, quoted
 
@@ -147,8 +147,8 @@ class SpreadTables:
             decoder=pickle.dumps(decoder),
             place=SharedFolder(f"{self._spread.place}/{run}"),
         )
-        with unmoved(self._spread.kafka, frontier, topic) as facts:
-            starts = beginnings(frontier, topic, facts.starts)
+        with unmoved(self._spread.kafka, frontier, [topic]) as facts:
+            starts = beginnings(frontier, topic, facts[topic].starts)
             parts = parts_of(starts, ends, self._spread.width)
             receipts = [Receipt.from_text(text) for text in self._launched(job, parts)]
             require_receipts(topic, run, parts, receipts, starts=starts, ends=ends)

@@ -33,8 +33,7 @@ from changelog.contract.log.versions import (
 )
 from views.verify.log.tables import OFFSET_COLUMN, PARTITION_COLUMN, TableState
 from views.verify.processes.scratch import fill, first_row, make_table, table_of_rows
-from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place
-from views.verify.records.topic import unmoved
+from views.verify.records.read import BATCH_RECORDS, beginnings, messages, place, unmoved
 from views.verify.values.types import duckdb_type, literal, logged_type, quoted
 
 _WORDS = {b"r": "copy", b"c": "insert", b"u": "update", b"d": "delete", b"t": "truncate"}
@@ -177,8 +176,8 @@ def read_versions(
         if rows:
             yield table_of_rows(rows, _RECORDS)
 
-    with unmoved(kafka, frontier, topic) as facts:
-        starts = dict(enumerate(beginnings(frontier, topic, facts.starts)))
+    with unmoved(kafka, frontier, [topic]) as facts:
+        starts = dict(enumerate(beginnings(frontier, topic, facts[topic].starts)))
         seen = ReadVersions(_next=dict(starts))
         fill(database, records, batches())
     if newest[1]:

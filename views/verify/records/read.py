@@ -9,13 +9,14 @@ deleted, would look like an older, smaller one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     OFFSET_END,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
@@ -64,18 +65,27 @@ class TopicFacts:
 
 
 def topic_settings(kafka: KafkaConnection, topic: str) -> dict[str, str]:
-    """Ask the brokers for the settings of a topic that are in force now.
+    """Ask the brokers for the settings of a topic; see `settings_of`."""
+    return settings_of(kafka, [topic])[topic]
 
-    Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
+
+def settings_of(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Ask the brokers for the settings of topics that are in force now.
+
+    Raises LogError: one of them does not exist; UnavailableLogError: the brokers do not answer.
     """
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    try:
-        with admin_client(kafka) as admin:
-            answers = admin.describe_configs([resource], request_timeout=_REQUEST_SECONDS)
-            entries = answers[resource].result()
-    except KafkaException as error:
-        raise _unavailable(topic, error) from error
-    return {name: entry.value or "" for name, entry in entries.items()}
+    resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+    settings = {}
+    if resources:
+        with _explained(*resources), admin_client(kafka) as admin:
+            answers = admin.describe_configs(
+                [*resources.values()], request_timeout=_REQUEST_SECONDS
+            )
+            for topic, resource in resources.items():
+                with _about(topic):
+                    entries = answers[resource].result()
+                settings[topic] = {name: entry.value or "" for name, entry in entries.items()}
+    return settings
 
 
 def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[int, int]]:
@@ -86,20 +96,12 @@ def appended_ends(kafka: KafkaConnection, topic: str, count: int) -> list[tuple[
     Raises LogError: the topic or one of the partitions does not exist; UnavailableLogError: the
     brokers do not answer.
     """
-    places = [TopicPartition(topic, number, OFFSET_END) for number in range(count)]
-    settings = consumer_settings(kafka, committed=False)
-    try:
-        with lent(kafka, "appended", lambda: Consumer(settings)) as consumer:
-            ends = consumer.offsets_for_times(places, timeout=_REQUEST_SECONDS)
-        if errors := [end.error for end in ends if end.error is not None]:
-            raise KafkaException(errors[0])
-    except KafkaException as error:
-        raise _unavailable(topic, error) from error
-    epochs = {end.partition: cast("int | None", end.leader_epoch) for end in ends}
-    offsets = {end.partition: end.offset for end in ends}
+    with _explained(topic), _consumer(kafka, committed=False) as consumer:
+        ends = _offsets(consumer, [(topic, number) for number in range(count)], OFFSET_END)
+    epochs = [cast("int | None", end.leader_epoch) for end in ends]
     return [
-        (offsets[number], -1 if (epoch := epochs[number]) is None else epoch)
-        for number in range(count)
+        (end.offset, -1 if epoch is None else epoch)
+        for end, epoch in zip(ends, epochs, strict=True)
     ]
 
 
@@ -126,7 +128,7 @@ def read_schema_topic(kafka: KafkaConnection, topic: str) -> dict[str, list[str]
 
     Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
     """
-    ((low, high),) = _places(kafka, topic, 1)
+    ((low, high),) = _places(kafka, {topic: 1})[topic]
     schemas: dict[str, list[str]] = {}
     for message in messages(kafka, topic, {0: low}, {0: high}):
         noted = schema_noted(message.key(), message.value())
@@ -147,59 +149,92 @@ def beginnings(frontier: Frontier, topic: str, starts: Sequence[int]) -> tuple[i
 
 
 def topic_facts(kafka: KafkaConnection, frontier: Frontier, topic: str) -> TopicFacts:
-    """Ask the brokers what a topic is now, and require that it is the frontier's.
+    """Ask the brokers about a topic; see `facts_of`."""
+    return facts_of(kafka, frontier, [topic])[topic]
+
+
+def facts_of(
+    kafka: KafkaConnection, frontier: Frontier, topics: Sequence[str]
+) -> dict[str, TopicFacts]:
+    """Ask the brokers what topics are now, and require that they are the frontier's.
 
     If an end is before the frontier's, it is asked for again for some seconds before it counts as a
     loss: a leader that has just taken over reports an end behind the acknowledged one (KIP-207).
 
     Raises:
-        LogError: it is another one, has fewer partitions, or ends before the frontier.
+        LogError: one is another topic, has fewer partitions, or ends before the frontier.
         VerdictError: it has lost its beginning.
         UnavailableLogError: the brokers do not answer.
     """
-    ends = frontier.ends.get(topic, ())
-    topic_id = _topic_id(kafka, topic)
-    known_id = frontier.topic_ids.get(topic)
-    if known_id and known_id != topic_id:
-        raise LogError(
-            f'topic "{topic}" has id {topic_id}, but the frontier was taken of {known_id}',
-            hint="the topic was made anew: take a new snapshot of its table",
-        )
-    deadline = None
-    while behind := _behind(places := _places(kafka, topic, len(ends), committed=False), ends):
+    ids = _topic_ids(kafka, topics)
+    for topic, topic_id in ids.items():
+        known_id = frontier.topic_ids.get(topic)
+        if known_id and known_id != topic_id:
+            raise LogError(
+                f'topic "{topic}" has id {topic_id}, but the frontier was taken of {known_id}',
+                hint="the topic was made anew: take a new snapshot of its table",
+            )
+    ends = {topic: frontier.ends.get(topic, ()) for topic in topics}
+    counts, deadline = _counts(ends), None
+    while behind := _behind(places := _places(kafka, counts, committed=False), ends):
         now = time.monotonic()
         deadline = deadline or now + _LAG_SECONDS
         if now > deadline:
-            partition, high = behind
+            topic, partition, high = behind
             raise LogError(
                 f'topic "{topic}", partition {partition} ends at {high}, '
-                f"before the frontier's {ends[partition]}",
+                f"before the frontier's {ends[topic][partition]}",
                 hint="the log lost records: take a new snapshot of its table",
             )
         time.sleep(_POLL_SECONDS)
-    starts = [low for low, _ in places]
-    lost = frontier.missing_of(topic, starts)
-    if lost:
-        raise VerdictError(
-            f'topic "{topic}": {"; ".join(lost)}, so rows may be missing',
-            hint="copy the table anew with `changelog resnapshot`",
-        )
-    return TopicFacts(topic_id, tuple(starts))
+    facts = {}
+    for topic in topics:
+        starts = [low for low, _ in places[topic]]
+        if lost := frontier.missing_of(topic, starts):
+            raise VerdictError(
+                f'topic "{topic}": {"; ".join(lost)}, so rows may be missing',
+                hint="copy the table anew with `changelog resnapshot`",
+            )
+        facts[topic] = TopicFacts(ids[topic], tuple(starts))
+    return facts
 
 
-def require_stable(kafka: KafkaConnection, topic: str, ends: Sequence[int]) -> None:
-    """Require that no open transaction hides records before the ends."""
+def require_stable(kafka: KafkaConnection, ends: Mapping[str, Sequence[int]]) -> None:
+    """Require that no open transaction hides records before the ends of topics."""
     deadline = time.monotonic() + _STABLE_SECONDS
-    while behind := _behind(_places(kafka, topic, len(ends)), ends):
+    while behind := _behind(_places(kafka, _counts(ends)), ends):
         if time.monotonic() > deadline:
-            partition, stable = behind
+            topic, partition, stable = behind
             raise UnavailableLogError(
                 f'topic "{topic}", partition {partition}: a transaction is open since '
-                f"offset {stable}, before the frontier's end {ends[partition]}",
+                f"offset {stable}, before the frontier's end {ends[topic][partition]}",
                 hint="a capture that died leaves one open for a minute at most; one that "
                 "hangs is ended by `kafka-transactions.sh abort`",
             )
         time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def unmoved(
+    kafka: KafkaConnection, frontier: Frontier, topics: Sequence[str]
+) -> Iterator[dict[str, TopicFacts]]:
+    """Require that topics are the frontier's, before the block that reads them and after it.
+
+    Raises:
+        LogError: one is another topic, or moved meanwhile.
+        VerdictError: it has lost its beginning.
+        UnavailableLogError: the brokers do not answer.
+    """
+    before = facts_of(kafka, frontier, topics)
+    require_stable(kafka, {topic: frontier.ends.get(topic, ()) for topic in topics})
+    yield before
+    after = facts_of(kafka, frontier, topics)
+    for topic in topics:
+        if after[topic] != before[topic]:
+            raise LogError(
+                f'topic "{topic}" moved while it was read: another topic id or log start',
+                hint="run the verification again; look who made the topic anew or deleted records",
+            )
 
 
 def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Frontier]:
@@ -216,7 +251,7 @@ def read_frontiers(kafka: KafkaConnection, topic: str, slot: str) -> Iterator[Fr
             f'topic "{topic}" does not exist',
             hint="start `changelog capture`, or correct the topic prefix",
         )
-    ((low, high),) = _places(kafka, topic, 1)
+    ((low, high),) = _places(kafka, {topic: 1})[topic]
     last: Frontier | None = None
     for message in messages(kafka, topic, {0: low}, {0: high}):
         key, value = message.key(), message.value()
@@ -271,6 +306,28 @@ def _code(error: BaseException) -> int | None:
     return cause.code() if isinstance(cause, KafkaError) else None
 
 
+def _offsets(
+    consumer: Consumer, partitions: Sequence[tuple[str, int]], which: int
+) -> list[TopicPartition]:
+    """Return the first or the last offset of partitions, with the epoch of its leader."""
+    asked = [TopicPartition(topic, number, which) for topic, number in partitions]
+    answers = consumer.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
+    if errors := [(answer.topic, answer.error) for answer in answers if answer.error is not None]:
+        topic, error = errors[0]
+        raise _AboutTopicError(topic, error)
+    by_place = {(answer.topic, answer.partition): answer for answer in answers}
+    return [by_place[place] for place in partitions]
+
+
+@contextmanager
+def _consumer(kafka: KafkaConnection, *, committed: bool) -> Iterator[Consumer]:
+    """Lend a consumer for questions about offsets; see docs/decisions/0217."""
+    settings = consumer_settings(kafka, committed=committed)
+    purpose = "committed" if committed else "appended"
+    with lent(kafka, purpose, lambda: Consumer(settings)) as consumer:
+        yield consumer
+
+
 @retry(
     retry=retry_if_exception(lambda error: _code(error) in _WITHOUT_LEADER),
     stop=stop_after_delay(_LAG_SECONDS),
@@ -278,34 +335,75 @@ def _code(error: BaseException) -> int | None:
     reraise=True,
 )
 def _watermarks(
-    kafka: KafkaConnection, topic: str, count: int, *, committed: bool
+    kafka: KafkaConnection, partitions: Sequence[tuple[str, int]], *, committed: bool
 ) -> list[tuple[int, int]]:
     """Return the low and high watermarks; asks again while a partition has no leader."""
-    settings = consumer_settings(kafka, committed=committed)
-    purpose = "committed" if committed else "appended"
-    with lent(kafka, purpose, lambda: Consumer(settings)) as consumer:
-        return [
-            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_REQUEST_SECONDS)
-            for number in range(count)
-        ]
+    with _consumer(kafka, committed=committed) as consumer:
+        starts = _offsets(consumer, partitions, OFFSET_BEGINNING)
+        ends = _offsets(consumer, partitions, OFFSET_END)
+    return [(start.offset, end.offset) for start, end in zip(starts, ends, strict=True)]
 
 
 def _places(
-    kafka: KafkaConnection, topic: str, count: int, *, committed: bool = True
-) -> list[tuple[int, int]]:
-    """Return the start of each partition, and its committed or appended end."""
+    kafka: KafkaConnection, counts: Mapping[str, int], *, committed: bool = True
+) -> dict[str, list[tuple[int, int]]]:
+    """Return the start of each partition of topics, and its committed or appended end.
+
+    `counts`: of each topic's partitions.
+    """
+    partitions = [(topic, number) for topic, count in counts.items() for number in range(count)]
+    places: dict[str, list[tuple[int, int]]] = {topic: [] for topic in counts}
+    with _explained(*counts):
+        marks = _watermarks(kafka, partitions, committed=committed)
+    for (topic, _), pair in zip(partitions, marks, strict=True):
+        places[topic].append(pair)
+    return places
+
+
+def _counts(ends: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    return {topic: len(own) for topic, own in ends.items()}
+
+
+def _behind(
+    places: Mapping[str, Sequence[tuple[int, int]]], ends: Mapping[str, Sequence[int]]
+) -> tuple[str, int, int] | None:
+    """Return the first partition that ends before one of the ends, and where."""
+    for topic, own in ends.items():
+        for partition, ((_, high), end) in enumerate(zip(places[topic], own, strict=True)):
+            if high < end:
+                return topic, partition, high
+    return None
+
+
+class _AboutTopicError(KafkaException):
+    """An error about one of several topics that were asked about."""
+
+    def __init__(self, topic: str, error: KafkaError) -> None:
+        super().__init__(error)
+        self.topic = topic
+
+
+@contextmanager
+def _about(topic: str) -> Iterator[None]:
+    """Say of an error that it is about a topic."""
     try:
-        return _watermarks(kafka, topic, count, committed=committed)
+        yield
+    except KafkaException as error:
+        raise _AboutTopicError(topic, error.args[0]) from error
+
+
+@contextmanager
+def _explained(topic: str = "", *_more: str) -> Iterator[None]:
+    """Raise the client's errors about topics as ours; by default they are of the first one.
+
+    Raises LogError: the topic does not exist; UnavailableLogError: the brokers do not answer.
+    """
+    try:
+        yield
+    except _AboutTopicError as error:
+        raise _unavailable(error.topic, error) from error
     except KafkaException as error:
         raise _unavailable(topic, error) from error
-
-
-def _behind(places: Sequence[tuple[int, int]], ends: Sequence[int]) -> tuple[int, int] | None:
-    """Return the first partition that ends before one of the ends, and where."""
-    for partition, ((_, high), end) in enumerate(zip(places, ends, strict=True)):
-        if high < end:
-            return partition, high
-    return None
 
 
 def _unavailable(topic: str, error: Exception) -> LogError:
@@ -329,16 +427,20 @@ def _exists(kafka: KafkaConnection, topic: str) -> bool:
     return topic in metadata.topics
 
 
-def _topic_id(kafka: KafkaConnection, topic: str) -> str:
+def _topic_ids(kafka: KafkaConnection, topics: Sequence[str]) -> dict[str, str]:
     from confluent_kafka import TopicCollection  # noqa: PLC0415
 
-    topics = TopicCollection([topic])
-    try:
-        with admin_client(kafka) as admin:
-            answers = admin.describe_topics(topics, request_timeout=_REQUEST_SECONDS)
-            return str(answers[topic].result().topic_id)
-    except KafkaException as error:
-        raise _unavailable(topic, error) from error
+    if not topics:
+        return {}
+    ids = {}
+    with _explained(*topics), admin_client(kafka) as admin:
+        answers = admin.describe_topics(
+            TopicCollection([*topics]), request_timeout=_REQUEST_SECONDS
+        )
+        for topic in topics:
+            with _about(topic):
+                ids[topic] = str(answers[topic].result().topic_id)
+    return ids
 
 
 def messages(

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import CorruptRecordError, LogError, UnavailableLogError
 from changelog.contract.log.form import Output
 from changelog.contract.log.frontier import Frontier
+from changelog.kafka.clients import lent
 from changelog.native import Intake, RecordColumns
 from changelog.native.columns import NO_EPOCH, IntakeNews, ReadOutcome, RecordFault
 from views.base.pace import Pace, Tell, quiet
@@ -32,15 +33,13 @@ from views.verify.processes.pool import helpers
 from views.verify.records.archived import LogArchive, as_columns
 from views.verify.records.read import (
     STALL_SECONDS,
-    TopicFacts,
     beginnings,
     consumer_settings,
     ended_early,
     place,
     refused,
-    require_stable,
     stalled,
-    topic_facts,
+    unmoved,
 )
 from views.verify.records.receipts import Share, require_whole, shared_out
 from views.verify.records.survivors import KEPT_BYTES, Buckets
@@ -204,7 +203,8 @@ def read_topic(
     """Read all records of a topic before the frontier's ends.
 
     `key_id`: the schema id that every key bears, None where that is not known. `behind`: the first
-    offset of each partition that is read, where not the partition's start. `quarantine`: takes the
+    offset of each partition that is read, where not the partition's start; then the caller has to
+    require that the topic is `unmoved`. `quarantine`: takes the
     records that have no place in the order, which then come after all others of their key; None
     makes one an error. `work_directory`: where files are made, None for the system's place.
 
@@ -216,8 +216,12 @@ def read_topic(
     ends = frontier.ends.get(topic, ())
     findings = findings_of(frontier, topic, key_id, quarantine)
     with ExitStack() as stack:
-        with unmoved(kafka, frontier, topic) as facts:
-            starts = beginnings(frontier, topic, facts.starts) if behind is None else tuple(behind)
+        with unmoved(kafka, frontier, [topic] if behind is None else []) as facts:
+            starts = (
+                beginnings(frontier, topic, facts[topic].starts)
+                if behind is None
+                else tuple(behind)
+            )
             offsets = sum(max(0, end - first) for first, end in zip(starts, ends, strict=True))
             buckets = buckets_of(offsets, work_directory)
             stack.callback(buckets.close)
@@ -296,25 +300,6 @@ def buckets_of(offsets: int, folder: Path | None, *, most_bytes: int = KEPT_BYTE
     return Buckets(count, folder, most_bytes=most_bytes)
 
 
-@contextmanager
-def unmoved(kafka: KafkaConnection, frontier: Frontier, topic: str) -> Iterator[TopicFacts]:
-    """Require that a topic is the frontier's, before the block that reads it and after it.
-
-    Raises:
-        LogError: it is another one, or moved meanwhile.
-        VerdictError: it has lost its beginning.
-        UnavailableLogError: the brokers do not answer.
-    """
-    before = topic_facts(kafka, frontier, topic)
-    require_stable(kafka, topic, frontier.ends.get(topic, ()))
-    yield before
-    if topic_facts(kafka, frontier, topic) != before:
-        raise LogError(
-            f'topic "{topic}" moved while it was read: another topic id or log start',
-            hint="run the verification again; look who made the topic anew or deleted records",
-        )
-
-
 def _no_progress(_records: int) -> None:
     """Report no progress."""
 
@@ -346,10 +331,15 @@ def _read_shares(
     reading: TopicRead,
 ) -> None:
     shares = shared_out(starts, ends, helpers())
-    if shares:
+    if len(shares) == 1:
+        read = [read_share(kafka, topic, shares[0], reading, _HELD_BYTES)]
+    elif shares:
         most = _HELD_BYTES // len(shares)
         with ThreadPoolExecutor(len(shares), "verify-read") as pool:
-            jobs = [pool.submit(read_share, kafka, topic, share, reading, most) for share in shares]
+            jobs = [
+                pool.submit(read_share, kafka, topic, share, reading, most, number=number)
+                for number, share in enumerate(shares)
+            ]
             try:
                 read = [job.result() for job in jobs]
             finally:
@@ -360,11 +350,20 @@ def _read_shares(
 
 
 def read_share(
-    kafka: KafkaConnection, topic: str, share: Share, reading: TopicRead, most_bytes: int
+    kafka: KafkaConnection,
+    topic: str,
+    share: Share,
+    reading: TopicRead,
+    most_bytes: int,
+    *,
+    number: int = 0,
 ) -> Share:
-    """Read a share; returns it if it was read to its end, else an empty one."""
+    """Read a share; returns it if it was read to its end, else an empty one.
+
+    `number`: of the share among the ones that are read at the same time.
+    """
     columns = RecordColumns(prefix=reading.findings.keys.beginning, buckets=len(reading.buckets))
-    with closing(_opened_intake(kafka, topic, share, columns)) as intake:
+    with _lent_intake(kafka, topic, share, columns, number) as intake:
         last_news, remaining = time.monotonic(), len(share)
         while remaining and not reading.stopped.is_set():
             news = intake.poll(timeout_ms=_POLL_MS, most_bytes=most_bytes)
@@ -380,15 +379,19 @@ def read_share(
     return {} if remaining else share
 
 
-def _opened_intake(
-    kafka: KafkaConnection, topic: str, share: Share, columns: RecordColumns
-) -> Intake:
+@contextmanager
+def _lent_intake(
+    kafka: KafkaConnection, topic: str, share: Share, columns: RecordColumns, number: int
+) -> Iterator[Intake]:
+    """Lend a consumer that reads a share into columns."""
+    settings = consumer_settings(kafka)
     try:
-        intake = Intake(consumer_settings(kafka), columns)
-        intake.assign(topic, share)
+        with lent(kafka, f"intake {number}", lambda: Intake(settings)) as intake:
+            intake.assign(topic, share, columns)
+            yield intake
+            intake.rest()
     except KafkaException as error:
         raise UnavailableLogError(f'topic "{topic}" cannot be read: {error}') from error
-    return intake
 
 
 def _require_sound(topic: str, share: Share, news: IntakeNews) -> None:

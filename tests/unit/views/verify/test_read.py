@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, cast
 from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -191,21 +192,21 @@ class Scripted:
     ],
 )
 def test_what_a_consumer_meets_ends_the_reading(monkeypatch, news, said):
-    monkeypatch.setattr(reading, "_opened_intake", lambda *_: Scripted(news))
+    monkeypatch.setattr(reading, "_lent_intake", lambda *_: closing(Scripted(news)))
     with pytest.raises(LogError, match=said):
         read_share(cast(Any, None), "t", {0: (0, 9)}, TopicRead(findings(), Buckets(1, None)), 9)
 
 
 def test_a_topic_of_which_nothing_comes_ends_the_reading(monkeypatch):
     silent = IntakeNews(0, 1, ReadOutcome.OK)
-    monkeypatch.setattr(reading, "_opened_intake", lambda *_: Scripted(silent))
+    monkeypatch.setattr(reading, "_lent_intake", lambda *_: closing(Scripted(silent)))
     monkeypatch.setattr(reading, "STALL_SECONDS", -1.0)
     with pytest.raises(LogError, match="nothing came"):
         read_share(cast(Any, None), "t", {0: (0, 9)}, TopicRead(findings(), Buckets(1, None)), 9)
 
 
 def test_a_share_that_was_stopped_does_not_count(monkeypatch):
-    monkeypatch.setattr(reading, "_opened_intake", lambda *_: Scripted())
+    monkeypatch.setattr(reading, "_lent_intake", lambda *_: closing(Scripted()))
     work = TopicRead(findings(), Buckets(1, None))
     work.stopped.set()
     assert read_share(cast(Any, None), "t", {0: (0, 9)}, work, 9) == {}
@@ -231,11 +232,13 @@ class Leaderless:
     def __init__(self, code: int, refused: int) -> None:
         self.code, self.refused = code, refused
 
-    def get_watermark_offsets(self, place, timeout):
+    def offsets_for_times(self, places, timeout):
         if self.refused:
             self.refused -= 1
             raise KafkaException(KafkaError(self.code))
-        return 0, 4
+        for place in places:
+            place.offset = 0 if place.offset == OFFSET_BEGINNING else 4
+        return places
 
     def close(self) -> None:
         pass
@@ -245,12 +248,13 @@ class Leaderless:
 def test_a_partition_between_two_leaders_is_asked_again(code, monkeypatch):
     consumer = Leaderless(code, 2)
     monkeypatch.setattr(asking, "Consumer", lambda _: consumer)
-    assert asking._places(KafkaConnection(brokers=""), "topic", 2) == [(0, 4), (0, 4)]
+    places = asking._places(KafkaConnection(brokers=""), {"topic": 2})
+    assert places == {"topic": [(0, 4), (0, 4)]}
 
 
 def test_twin_what_another_leader_would_not_mend_is_told_at_once(monkeypatch):
     consumer = Leaderless(KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
     monkeypatch.setattr(asking, "Consumer", lambda _: consumer)
     with pytest.raises(UnavailableLogError, match="do not answer"):
-        asking._places(KafkaConnection(brokers=""), "topic", 2)
+        asking._places(KafkaConnection(brokers=""), {"topic": 2})
     assert consumer.refused == 0

@@ -161,7 +161,7 @@ def read(monkeypatch):
 
     def by_verifier(records, frontier):
         facts = TopicFacts("id", (0,) * len(frontier.ends[TOPIC]))
-        monkeypatch.setattr(versions, "unmoved", lambda *_: nullcontext(facts))
+        monkeypatch.setattr(versions, "unmoved", lambda *_: nullcontext({TOPIC: facts}))
         monkeypatch.setattr(versions, "messages", lambda *_: iter(records))
         result = versions.read_versions(
             KafkaConnection(brokers="none"), frontier, TOPIC, database, "v", key_id=1
