@@ -71,8 +71,7 @@ class Delta:
 
     def proof_request(self) -> SentRows:
         """Return the rows and keys that the verifier has to prove."""
-        rows = self.table.filter(pc.invert(self.table[GONE])).select(self.schema.fieldNames())
-        return SentRows(rows=rows, keys=self.table.select(list(self.key)))
+        return SentRows(rows=self.table.select(self.schema.fieldNames()), is_gone=self.table[GONE])
 
 
 def forward_sinks(served: Served, generation: int) -> Mapping[str, ForwardSink] | str:

@@ -105,6 +105,53 @@ def hash_of_ranges(ranges: Sequence[Mapping[str, Any]]) -> str:
     return _hex(reduce(xor, (int(part["hash"], 16) for part in ranges), 0))
 
 
+def equalities(columns: Columns, floats: Mapping[str, Equality]) -> list[str]:
+    """Return for each column the SQL condition under which rows `e` and `s` are the same in it."""
+    return [
+        equal(f"e.{quoted(name)}", f"s.{quoted(name)}", kind, floats.get(name, Equality.EXACT))
+        if kind.name != "map"
+        else f"({shown(f'e.{quoted(name)}', kind)} IS NOT DISTINCT FROM "
+        f"{shown(f's.{quoted(name)}', kind)})"
+        for name, kind in columns
+    ]
+
+
+def are_equal(
+    database: duckdb.DuckDBPyConnection,
+    expected: str,
+    served: str,
+    count: int,
+    *,
+    columns: Columns,
+    key: Sequence[str],
+    floats: Mapping[str, Equality],
+) -> bool:
+    """Tell whether two queries give the same rows, in one statement; see `Comparison` for others.
+
+    Every row has a partner, there are as many pairs as served rows, and no served key occurs twice:
+    so no expected key does, and no row of either side is without its equal.
+
+    `count`: of the served rows.
+    """
+    on = " AND ".join(f"e.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in key)
+    same = " AND ".join(
+        [
+            "e.__is_there AND s.__is_there",
+            *(f"s.{quoted(name)} IS NOT NULL" for name in key),
+            *equalities(columns, floats),
+        ]
+    )
+    keys = ", ".join(f"s.{quoted(name)}" for name in key)
+    pairs, distinct, is_same = first_row(
+        database,
+        f"WITH e AS (SELECT *, true AS __is_there FROM ({expected})), "
+        f"s AS (SELECT *, true AS __is_there FROM ({served})) "
+        f"SELECT count(*), count(DISTINCT row({keys})), bool_and(coalesce({same}, false)) "
+        f"FROM e FULL OUTER JOIN s ON {on}",
+    ) or (-1, -1, None)
+    return pairs == distinct == count and (is_same or not count)
+
+
 _NO_COPIES = "SELECT CAST(NULL AS BIGINT) AS __row WHERE false"
 
 
@@ -210,7 +257,10 @@ class Comparison:
     def columns_that_differ(self) -> dict[str, int]:
         """Return for each column the number of rows that both sides have and that differ in it."""
         same = " AND ".join(f"e.{quoted(name)} = m.k{n}" for n, name in enumerate(self._key))
-        differ = ", ".join(f"count(*) FILTER (NOT {equality})" for equality in self._equalities())
+        differ = ", ".join(
+            f"count(*) FILTER (NOT {equality})"
+            for equality in equalities(self._columns, self._floats)
+        )
         counts = first_row(
             self._database,
             f"""
@@ -296,18 +346,7 @@ class Comparison:
         ]
 
     def _equalities(self) -> list[str]:
-        return [
-            equal(
-                f"e.{quoted(name)}",
-                f"s.{quoted(name)}",
-                kind,
-                self._floats.get(name, Equality.EXACT),
-            )
-            if kind.name != "map"
-            else f"({shown(f'e.{quoted(name)}', kind)} IS NOT DISTINCT FROM "
-            f"{shown(f's.{quoted(name)}', kind)})"
-            for name, kind in self._columns
-        ]
+        return equalities(self._columns, self._floats)
 
     def _keys(self) -> str:
         return ", ".join(quoted(name) for name in self._key)

@@ -83,6 +83,7 @@ class ResidentStates:
         self._proved: dict[TableName, Proved] = {}
         self._logs: dict[TableName, KeptLog] = {}
         self._touched: dict[TableName, int] = {}
+        self._answers = False
         self.stages = StageTimes()  # how long each stage took
 
     def __enter__(self) -> Self:
@@ -188,11 +189,17 @@ class ResidentStates:
 
         Raises VerdictError: an error inside DuckDB has ended the database.
         """
-        self._require_database()
+        if not self._answers:
+            self._require_database()
+            self._answers = True
         return self._tables[table].state
 
     def restore(self) -> None:
-        """Do nothing: states that were lost with their database are read again in a later round."""
+        """Ask, before the next verification, whether the database has ended with this one.
+
+        States that were lost with it are read again in a later round.
+        """
+        self._answers = False
 
     def _require_database(self) -> None:
         if not answers(self.database):

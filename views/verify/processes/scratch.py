@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +90,21 @@ def together(
         yield pa.concat_tables(small, promote_options="default")
 
 
+@contextmanager
+def lent(database: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> Iterator[None]:
+    """Lend rows to a database, which reads them where they are."""
+    database.register(name, table)
+    try:
+        yield
+    finally:
+        with suppress(duckdb.Error):  # an error inside DuckDB has ended the database
+            database.unregister(name)
+
+
 def insert(database: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
     """Write one batch into a table; columns go by name."""
-    database.register("batch", batch)
-    database.execute(f"INSERT INTO {quoted(table)} BY NAME FROM batch")
-    database.unregister("batch")
+    with lent(database, "batch", batch):
+        database.execute(f"INSERT INTO {quoted(table)} BY NAME FROM batch")
 
 
 def table_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
@@ -106,9 +116,8 @@ def table_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Tab
 
 def make_table(database: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema) -> None:
     """Create an empty table of a schema, or replace the one that is there."""
-    database.register("batch", schema.empty_table())
-    database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM batch")
-    database.unregister("batch")
+    with lent(database, "batch", schema.empty_table()):
+        database.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS FROM batch")
 
 
 @contextmanager

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from changelog.contract.rows.relation import TableName
 from views.verify.compare.compare import Equality
 from views.verify.log.tables import INEXACT, exact_values
+from views.verify.processes.scratch import first_row
 from views.verify.sql.bags import BagPlaces, in_order
 from views.verify.sql.ends import OWN
 from views.verify.sql.sqltypes import INTEGERS
@@ -29,6 +34,8 @@ _DECIMAL = r"DECIMAL\(\d+,\d+\)"
 _CONSTANTS = {*INTEGERS, "string", "date", "boolean"}
 """Types whose keys are written into a query as constants."""
 _MOST_CONSTANTS, _FEW_CONSTANTS = 20_000, 200
+_COUNTED_S = 60.0
+"""How long the size of the largest table counts."""
 _ROWS_A_CONSTANT = 100
 """Rows of the largest table for each constant: with more constants, to plan them takes longer than
 to compute the rows of all keys."""
@@ -61,6 +68,7 @@ class Prepared:
         self._translations: dict[object, Translation] = {}
         self._types: dict[object, list[str]] = {}
         self._has_functions = False
+        self._most_constants, self._counted_at = 0, -math.inf
 
     def functions(self, database: duckdb.DuckDBPyConnection) -> None:
         """Make the functions, once."""
@@ -75,6 +83,14 @@ class Prepared:
         if cache_key not in self._translations:
             self._translations[cache_key] = translate(sql, tables)
         return self._translations[cache_key]
+
+    def most_constants(self, database: duckdb.DuckDBPyConnection) -> int:
+        """Return the number of keys that are written into a query as constants, at most."""
+        if time.monotonic() - self._counted_at >= _COUNTED_S:
+            (rows,) = first_row(database, "SELECT max(estimated_size) FROM duckdb_tables()") or (0,)
+            most = max(int(rows or 0) // _ROWS_A_CONSTANT, _FEW_CONSTANTS)
+            self._most_constants, self._counted_at = min(most, _MOST_CONSTANTS), time.monotonic()
+        return self._most_constants
 
     def types(
         self,
@@ -122,6 +138,38 @@ def evaluate(
     Raises UnverifiableError: the query has no known equal in DuckDB, or DuckDB refuses it;
     LogError: its column's type cannot hold a value that it reads.
     """
+    rows = rows_of(database, sql, tables, columns, only=only, prepared=prepared)
+    with computing():
+        relation = "VIEW" if rows.is_by_row and only is None else "TABLE"
+        for old in ("VIEW", "TABLE"):  # DuckDB refuses to drop one as the other
+            with suppress(duckdb.CatalogException):
+                database.execute(f"DROP {old} IF EXISTS {quoted(table)}")
+        with locating(database, f"({rows.uncast})", rows.places):
+            database.execute(f"CREATE {relation} {quoted(table)} AS {rows.query}")
+    return rows.facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRows:
+    """A view's rows as a query in DuckDB, in the types that the view has."""
+
+    query: str
+    uncast: str  # the same before the columns are cast
+    places: Mapping[str, str]  # the columns of the uncast query, by the view's names for them
+    is_by_row: bool  # whether each row is made from one row of a table
+    facts: Evaluated
+
+
+def rows_of(
+    database: duckdb.DuckDBPyConnection,
+    sql: str,
+    tables: Mapping[TableName, Mapping[str, Type]],
+    columns: Sequence[tuple[str, Type]],
+    *,
+    only: Keys | None,
+    prepared: Prepared | None,
+) -> ViewRows:
+    """Return the rows of a view's query, not computed yet; see `evaluate`."""
     prepared = prepared or Prepared()
     translation = prepared.translation(sql, tables)
     expected = [name for name, _ in columns]
@@ -131,28 +179,39 @@ def evaluate(
             f"the view has {', '.join(expected)}"
         )
     prepared.functions(database)
-    query = _query(translation, len(columns))
+    places = [f"c{place}" for place in range(len(columns))]
+    uncast = f"SELECT * FROM ({translation.sql}) AS q({', '.join(places)})"
     with computing():
-        computed = prepared.types(database, sql, tables, query)
-        _compute(database, table, translation, columns, computed, only=only)
+        computed = prepared.types(database, sql, tables, uncast)
+    if only is not None:
+        most = prepared.most_constants(database)
+        uncast += f" WHERE {only.condition(columns, computed, most)}"
+    casts = []
+    for place, (name, kind), result_type in zip(places, columns, computed, strict=True):
+        _check_exact(name, kind, result_type)
+        value = f"CAST({place} AS {duckdb_type(kind)})"
+        casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
     bare = {name.lower() for name in translation.bare}
     as_it_stands = Equality.ZEROS if translation.groups else Equality.EXACT
     floats = {name: as_it_stands if name.lower() in bare else Equality.NEAR for name in expected}
-    return Evaluated(floats, translation.bags)
+    return ViewRows(
+        query=f"SELECT {', '.join(casts)} FROM ({uncast})",
+        uncast=uncast,
+        places=dict(zip(expected, places, strict=True)),
+        is_by_row=translation.by_row,
+        facts=Evaluated(floats, translation.bags),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Some keys of a view."""
 
-    table: str  # has each of them once, in columns with the names of the view's
-    columns: tuple[str, ...]  # of the view's key
+    relation: str  # of the database; has each of them once, in columns with the view's names
+    values: pa.Table  # the same, in the view's types
 
     def condition(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        columns: Sequence[tuple[str, Type]],
-        computed: Sequence[str],
+        self, columns: Sequence[tuple[str, Type]], computed: Sequence[str], most: int
     ) -> str:
         """Return the condition that a row `(c0, c1, …)` has one of the keys.
 
@@ -161,32 +220,30 @@ class Keys:
         than the rows of these keys.
 
         `columns`: names and types of the view's columns. `computed`: the types of the query's
-        result.
+        result. `most`: of the constants.
         """
         parts, same = [], []
-        most = _most_constants(database)
         for place, (name, kind) in enumerate(columns):
-            if name not in self.columns:
+            if name not in self.values.column_names:
                 continue
             same.append(f"k.{quoted(name)} = c{place}")
-            if kind.name not in _CONSTANTS:
-                continue
-            keys = database.execute(
-                f"SELECT DISTINCT CAST({quoted(name)} AS VARCHAR) FROM {quoted(self.table)} "
-                f"LIMIT {most + 1}"
-            ).fetchall()
-            if len(keys) <= most:
-                texts = (_constant(text, kind, computed[place]) for (text,) in keys)
-                parts.append(f"c{place} IN ({', '.join(texts) or 'NULL'})")
-        parts.append(f"EXISTS (FROM {quoted(self.table)} k WHERE {' AND '.join(same)})")
+            texts = _texts(self.values[name], kind)
+            if texts is not None and len(texts) <= most:
+                constants = [_constant(text, kind, computed[place]) for text in texts]
+                parts.append(f"c{place} IN ({', '.join(constants) or 'NULL'})")
+        if len(same) > 1 or not parts:  # one column's constants are the keys
+            parts.append(f"EXISTS (FROM {quoted(self.relation)} k WHERE {' AND '.join(same)})")
         return " AND ".join(parts)
 
 
-def _most_constants(database: duckdb.DuckDBPyConnection) -> int:
-    """Return the number of keys that are written into a query as constants, at most."""
-    sizes = database.execute("SELECT max(estimated_size) FROM duckdb_tables()").fetchall()
-    rows = int(sizes[0][0] or 0)
-    return min(max(rows // _ROWS_A_CONSTANT, _FEW_CONSTANTS), _MOST_CONSTANTS)
+def _texts(values: pa.ChunkedArray, kind: Type) -> list[str] | None:
+    """Return the texts of the distinct values of a key's column, or None if they have none here."""
+    if kind.name not in _CONSTANTS or values.null_count:
+        return None
+    texts: list[str] = pc.unique(values).cast(pa.string()).to_pylist()
+    # Before the year 1 Arrow has another text of a date than DuckDB.
+    is_early = kind.name == "date" and any(text.startswith("-") for text in texts)
+    return None if is_early else texts
 
 
 def _constant(text: str, kind: Type, computed: str) -> str:
@@ -261,45 +318,6 @@ def ordered(value: str, name: str, kind: Type, bags: Mapping[str, BagPlaces]) ->
     """Return the SQL of a column's value with its unordered lists sorted."""
     bag = {column.lower(): list_bag for column, list_bag in bags.items()}.get(name.lower())
     return value if bag is None else in_order(value, kind, bag)
-
-
-def _compute(
-    database: duckdb.DuckDBPyConnection,
-    table: str,
-    translation: Translation,
-    columns: Sequence[tuple[str, Type]],
-    computed: Sequence[str],
-    *,
-    only: Keys | None,
-) -> None:
-    """Create a view or a table of a query, each column cast to the type that the view has.
-
-    `computed`: DuckDB's types of the query's columns.
-    """
-    places = [f"c{place}" for place in range(len(columns))]
-    query = _query(translation, len(columns))
-    if only is not None:
-        query += f" WHERE {only.condition(database, columns, computed)}"
-    casts = []
-    for place, (name, kind), result_type in zip(places, columns, computed, strict=True):
-        _check_exact(name, kind, result_type)
-        value = f"CAST({place} AS {duckdb_type(kind)})"
-        casts.append(f"{ordered(value, name, kind, translation.bags)} AS {quoted(name)}")
-    relation = "VIEW" if translation.by_row and only is None else "TABLE"
-    for old in ("VIEW", "TABLE"):  # DuckDB refuses to drop one as the other
-        with suppress(duckdb.CatalogException):
-            database.execute(f"DROP {old} IF EXISTS {quoted(table)}")
-    named = dict(zip((name for name, _ in columns), places, strict=True))
-    with locating(database, f"({query})", named):
-        database.execute(
-            f"CREATE {relation} {quoted(table)} AS SELECT {', '.join(casts)} FROM ({query})"
-        )
-
-
-def _query(translation: Translation, columns: int) -> str:
-    """Return a translated query whose columns are called `c0`, `c1` and so on."""
-    places = ", ".join(f"c{place}" for place in range(columns))
-    return f"SELECT * FROM ({translation.sql}) AS q({places})"
 
 
 def _check_exact(name: str, kind: Type, result_type: str) -> None:

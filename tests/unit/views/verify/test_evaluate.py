@@ -336,7 +336,8 @@ def test_of_some_keys_the_rows_of_these_and_no_other_are_computed(key, wanted):
         listed = ", ".join(key)
         picked = f"FROM whole WHERE i IN ({', '.join(str(ROWS[n][3]) for n in wanted) or 'NULL'})"
         database.execute(f"CREATE TABLE sent AS SELECT {listed} {picked}")
-        evaluate(database, "found", sql, {keyed: types}, [*columns.items()], only=Keys("sent", key))
+        only = Keys("sent", database.sql("FROM sent").to_arrow_table())
+        evaluate(database, "found", sql, {keyed: types}, [*columns.items()], only=only)
         found = database.execute("FROM found ORDER BY i").fetchall()
         assert found == database.execute(f"{picked} ORDER BY i").fetchall()
         assert len(found) == len(wanted)
