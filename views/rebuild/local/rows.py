@@ -99,6 +99,7 @@ class WholeRows:
         self._columns = RecordColumns(schemas, columns, decoded)
         self.names = frozenset(columns)
         self._gone: list[int] = []
+        self._is_live: pa.ChunkedArray | None = None  # which of the rows are, if it is known
         self._new: list[RowRecord] = []
         # All records are read once: none of them is worth keeping for others.
         first = RecordColumns(schemas, columns)
@@ -111,12 +112,13 @@ class WholeRows:
         """Take note of the rows that a step replaces."""
         self._gone += map(place_of, older)
         self._new += newer
+        self._is_live = None
 
     def rows(self) -> pa.Table:
         """Return the rows; see the class for what it raises."""
-        self._take_new()
-        if self._gone:
-            self._rows, self._gone = self._without_gone(self._rows), []
+        is_live = self._live()
+        if is_live is not None:
+            self._rows, self._gone, self._is_live = self._rows.filter(is_live), [], None
         return self._rows
 
     def having(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
@@ -124,12 +126,13 @@ class WholeRows:
 
         Raises UnknownValueError: a new row cannot be read here.
         """
-        self._take_new()
         if len(self._gone) > _MOST_GONE:
             self.rows()
-        rows = self._rows.select(list(dict.fromkeys((*columns, AT))))
-        rows = rows.filter(is_one_of(self._rows[column], values))
-        return (self._without_gone(rows) if self._gone else rows).select(columns)
+        is_live = self._live()
+        is_wanted = is_one_of(self._rows[column], values)
+        if is_live is not None:
+            is_wanted = pc.and_(is_wanted, is_live)
+        return self._rows.select(list(dict.fromkeys(columns))).filter(is_wanted).select(columns)
 
     def _take_new(self) -> None:
         if not self._new:
@@ -141,9 +144,13 @@ class WholeRows:
         if self._rows[AT].num_chunks > _MOST_CHUNKS:
             self._rows = self._rows.combine_chunks()
 
-    def _without_gone(self, rows: pa.Table) -> pa.Table:
-        gone = pa.array(self._gone, pa.int64())
-        return rows.filter(pc.invert(pc.is_in(rows[AT], value_set=gone)))
+    def _live(self) -> pa.ChunkedArray | None:
+        """Return which of the rows are not replaced, or None where none is."""
+        self._take_new()
+        if self._gone and self._is_live is None:
+            gone = pa.array(self._gone, pa.int64())
+            self._is_live = pc.invert(pc.is_in(self._rows[AT], value_set=gone))
+        return self._is_live
 
 
 def place_of(record: RowRecord) -> int:
