@@ -38,6 +38,9 @@ from views.verify.records.topic import TopicRecords, read_archived, read_topic
 from views.verify.values.faults import Quarantine
 from views.verify.values.types import quoted
 
+_WORTH_RETURNING = 20_000
+"""Records whose reading leaves memory that is worth the time to return it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folded:
@@ -359,5 +362,6 @@ class FrontierTables:
             state = add_places(self._database, state, folded.places)
             self._database.execute(f"DROP TABLE {quoted(folded.places)}")
         create_view(self._database, state)
-        return_freed()
+        if folded.records >= _WORTH_RETURNING:
+            return_freed()
         return state

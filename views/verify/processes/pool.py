@@ -11,6 +11,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from changelog.contract.base.errors import ChangelogError
@@ -34,13 +35,18 @@ def in_threads(
     """Call `work` with each argument in threads; without a number of them, one per core.
 
     Yields the results in order; the first error ends the iteration. Arguments are taken as threads
-    become free.
+    become free. A single one needs no thread.
     """
+    remaining = iter(arguments)
+    first = list(islice(remaining, 2))
+    if len(first) < 2:  # noqa: PLR2004
+        yield from map(work, first)
+        return
     count = threads or helpers()
     with ThreadPoolExecutor(count, "verify") as pool:
         waiting: deque[Future[Made]] = deque()
         try:
-            for argument in arguments:
+            for argument in chain(first, remaining):
                 waiting.append(pool.submit(work, argument))
                 if len(waiting) > count:
                     yield waiting.popleft().result()
