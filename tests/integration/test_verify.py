@@ -353,11 +353,11 @@ def test_a_thread_that_fails_ends_the_verification(
 ) -> None:
     begun = []
 
-    def failing(*arguments: Any) -> Any:
+    def failing(*arguments: Any, **more: Any) -> Any:
         begun.append(arguments)
         if len(begun) == 1:
             raise MemoryError
-        return read_share(*arguments)
+        return read_share(*arguments, **more)
 
     monkeypatch.setattr("views.verify.records.topic.read_share", failing)
     with pytest.raises(MemoryError):

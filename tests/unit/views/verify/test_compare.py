@@ -8,12 +8,14 @@ from typing import Any
 
 import duckdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from changelog.contract.base.errors import RefutedError, ViewError
-from views.verify.compare.compare import Equality, equal
+from views.verify.compare.compare import Comparison, Equality, are_equal, equal
 from views.verify.compare.report import Mismatch, VerifyReport
-from views.verify.served.documents import FAULT_COLUMN, DocumentForm
+from views.verify.served.documents import FAULT_COLUMN, ID_COLUMN, DocumentForm
 from views.verify.values.jsonform import identifier, reader
 from views.verify.values.types import parse_type
 
@@ -173,3 +175,52 @@ def test_a_report_says_what_differs() -> None:
     assert "refuted" in console.export_text()
     with pytest.raises(RefutedError, match=r"name is null, must be \[red\] at t:0:7"):
         report.raise_on_mismatch()
+
+
+KINDS = [("id", parse_type("int")), ("x", parse_type("double"))]
+SOME_ROWS = st.lists(
+    st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, 0.0, -0.0, 1.0, float("nan")])),
+    max_size=3,
+)
+
+
+def compared(
+    expected: list[Any], served: list[Any], how: Equality, defect: str = ""
+) -> tuple[bool, bool]:
+    """Return whether rows are the same by one statement, and by all steps."""
+    floats = {"id": Equality.EXACT, "x": how}
+    with duckdb.connect() as database:
+        for name, rows in (("expected", expected), ("rows", served)):
+            database.execute(f"CREATE TABLE {name} (id INTEGER, x DOUBLE)")
+            for row in rows:
+                database.execute(f"INSERT INTO {name} VALUES (?, ?)", row)
+        quick = are_equal(
+            database, f"FROM expected {defect}", f"FROM rows {defect}", len(served),
+            columns=KINDS, key=["id"], floats=floats,
+        )  # fmt: skip
+        database.execute(
+            f"CREATE TABLE served AS SELECT *, NULL::VARCHAR AS {FAULT_COLUMN}, "
+            f"NULL::VARCHAR AS {ID_COLUMN} FROM rows"
+        )
+        steps = Comparison(
+            database, expected="expected", served="served", columns=KINDS, key=["id"], floats=floats
+        )
+        try:
+            mismatches, count = steps.run()
+        except ViewError:
+            return quick, False
+        return quick, mismatches == 0 and count == len(served)
+
+
+@given(SOME_ROWS, SOME_ROWS, st.sampled_from(list(Equality)))
+def test_one_statement_tells_of_any_rows_what_all_steps_tell(expected, served, how):
+    quick, whole = compared(expected, served, how)
+    assert quick == whole
+    quick, whole = compared(expected, expected, how)
+    assert quick == whole
+
+
+def test_twin_a_statement_that_does_not_see_all_rows_is_found_by_the_steps():
+    quick, whole = compared([(1, 0.0), (2, 0.0)], [(1, 0.0)], EXACT, defect="WHERE id = 1")
+    assert quick
+    assert not whole
