@@ -310,8 +310,8 @@ def _offsets(
     consumer: Consumer, partitions: Sequence[tuple[str, int]], which: int
 ) -> list[TopicPartition]:
     """Return the first or the last offset of partitions, with the epoch of its leader."""
-    asked = [TopicPartition(topic, number, which) for topic, number in partitions]
-    answers = consumer.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
+    places = [TopicPartition(topic, number, which) for topic, number in partitions]
+    answers = consumer.offsets_for_times(places, timeout=_REQUEST_SECONDS) if places else []
     if errors := [(answer.topic, answer.error) for answer in answers if answer.error is not None]:
         topic, error = errors[0]
         raise _AboutTopicError(topic, error)
