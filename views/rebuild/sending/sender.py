@@ -153,20 +153,23 @@ class Sender:
 
     def _work(self) -> None:
         while self._is_next():
-            failed: Exception | None = None
-            try:
-                self._send_or_probe(self._sending)
-            except Exception as error:  # noqa: BLE001 - is raised where the rounds are made
-                failed = error
-            with self._changed:
-                some, self._sending, self._is_under_way = self._sending, None, False
-                if isinstance(failed, UnavailableError):
-                    self._put_off(some, failed)
-                elif failed is not None:
-                    self._give_up(failed)
-                else:
-                    self._note_sent(some)
-                self._changed.notify_all()
+            self._work_once()  # sent rows have no name here while the next ones are waited for
+
+    def _work_once(self) -> None:
+        failed: Exception | None = None
+        try:
+            self._send_or_probe(self._sending)
+        except Exception as error:  # noqa: BLE001 - is raised where the rounds are made
+            failed = error
+        with self._changed:
+            some, self._sending, self._is_under_way = self._sending, None, False
+            if isinstance(failed, UnavailableError):
+                self._put_off(some, failed)
+            elif failed is not None:
+                self._give_up(failed)
+            else:
+                self._note_sent(some)
+            self._changed.notify_all()
 
     def _is_next(self) -> bool:
         """Take the next rows to send, or none to probe the sink; return False at the end."""

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,15 @@ def test_a_sink_that_is_held_delays_no_other_and_gets_all_of_it_in_one_step(sink
     assert sinks["documents"].rows_held == sinks["entries"].rows_held == {"a": 2, "c": 3}
     assert not sending.is_busy
     assert sending.rows("documents") == 2
+
+
+def test_rows_that_were_sent_leave_memory_before_the_next_ones_come(sinks, sending):
+    made = both(a=1)
+    tables = [weakref.ref(one.table) for one in made.values()]
+    send(sending, made, at(10))
+    made.clear()
+    wait_until(lambda: all(table() is None for table in tables), SOON_S, "sent rows go")
+    assert all(sink.applied == [10] for sink in sinks.values())
 
 
 def test_a_round_behind_which_changes_wait_does_not_wait_for_sinks(sinks, sending, monkeypatch):
