@@ -156,7 +156,7 @@ class ResidentStates:
         topics = self._topics(self._tables, record)
         begun_ms, settings = now_ms(), settings_of(self._kafka, topics.values())
         proved = {table: self._case(log, table, record, captured, settings) for table in topics}
-        with unmoved(self._kafka, record.frontier, [*topics.values()]) as facts:
+        with unmoved(self._kafka, record.frontier, [*dict.fromkeys(topics.values())]) as facts:
             for table, topic in topics.items():
                 reasons = obstacles(
                     self._proved[table],
