@@ -114,7 +114,7 @@ MOST_ROWS = 300_000
 """Most rows of all tables from which a view's changed rows are computed here."""
 _AT_ONCE_S = 0.1
 """Changes that came during a round make the next one begin within this time."""
-_MOST_DECODED_BYTES = 1 << 20
+_MOST_DECODED_BYTES = 8 << 20
 """Of records whose fields are kept during a round; the fields take ten times as much."""
 _WAITS_S = (0.0, 0.0, 15.0, 60.0, 300.0)
 """Pauses before the states are read again, longer while no round succeeds with them."""
