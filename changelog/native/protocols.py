@@ -607,11 +607,16 @@ class Intake(Protocol):
         """
 
     def assign(
-        self, topic: str, slices: Mapping[int, tuple[int, int]], into: RecordColumns
+        self,
+        topic: str,
+        slices: Mapping[int, tuple[int, int]],
+        into: RecordColumns,
+        *,
+        timeout_s: float,
     ) -> None:
         """Begin to read a slice of each partition: from its first offset up to its end.
 
-        Raises KafkaException: the client refuses.
+        Raises KafkaException: the client refuses, or the brokers do not say who leads the topic.
         """
 
     def rest(self) -> None:

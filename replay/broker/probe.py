@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import UnavailableLogError
 from changelog.contract.log.frontier import Frontier
-from changelog.kafka.clients import STALL_S, reading_consumer
+from changelog.kafka.clients import REQUEST_S, STALL_S, lent, reading_consumer
 from changelog.kafka.errors import explained, log_error
 from changelog.runtime.progress.steps import UNSEEN, Steps
 from replay.broker.density import POINTS, Density, Stratum, strata_of
@@ -69,6 +69,7 @@ class _Probe:
             fetch_message_max_bytes=_FETCH_BYTES,
             queued_min_messages=1,
         )
+        self._topics: set[str] = set()  # whose leaders the client knows
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -81,6 +82,7 @@ class _Probe:
         if not remaining:
             return []
         with explained(kafka=self._kafka):
+            self._ask_for_leaders({place.topic for place in places})
             self._consumer.assign([place.to_client() for place in places])
             while remaining:
                 message = self._next(remaining)
@@ -91,7 +93,14 @@ class _Probe:
                     steps.done()
             # librdkafka keeps a partition paused even when it is assigned again.
             self._consumer.resume([place.to_client() for place in places])
+            self._consumer.unassign()
         return list(answers.values())
+
+    def _ask_for_leaders(self, topics: set[str]) -> None:
+        """Ask who leads topics: a client that has others waits a second before it does so."""
+        for topic in sorted(topics - self._topics):
+            self._consumer.list_topics(topic, timeout=REQUEST_S)
+        self._topics |= topics
 
     def _next(self, remaining: Mapping[tuple[str, int], _Place]) -> Message:
         message = self._consumer.poll(STALL_S)
@@ -145,7 +154,7 @@ def read_after_ends(
             topic: AfterEnds(first_ms=(None,) * state.partitions)
             for topic, state in known_topics.items()
         }
-    with closing(_Probe(kafka)) as probe:
+    with lent(kafka, "records behind a frontier", lambda: _Probe(kafka)) as probe:
         answers = probe.read(places, 1)
     answer_at = {(p.topic, p.partition): answer for p, answer in zip(places, answers, strict=True)}
     return {

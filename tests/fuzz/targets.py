@@ -337,7 +337,7 @@ def headers(some: Input) -> None:
     taken = []
     for way, intake_ in broker().intakes.items():
         columns = broker().columns[way]
-        intake_.assign(TOPIC, {0: (start, end)}, columns)
+        intake_.assign(TOPIC, {0: (start, end)}, columns, timeout_s=_WAIT_S)
         told = intake_.poll(timeout_ms=_WAIT_S * 1000, most_bytes=1 << 20)
         intake_.rest()
         taken.append((told.added, told.open, columns.take(0).to_pylist()))

@@ -82,12 +82,19 @@ class Intake:
         self._news = ffi.new("intake_news *")
 
     def assign(
-        self, topic: str, slices: Mapping[int, tuple[int, int]], into: protocols.RecordColumns
+        self,
+        topic: str,
+        slices: Mapping[int, tuple[int, int]],
+        into: protocols.RecordColumns,
+        *,
+        timeout_s: float,
     ) -> None:
         self._into = into  # the library has a pointer to it
         entries = [(part, first < end, first, end) for part, (first, end) in slices.items()]
         raw_slices = ffi.new("intake_slice[]", entries)
-        code = lib.intake_assign(self._raw, into.raw, topic.encode(), raw_slices, len(entries))
+        code = lib.intake_assign(
+            self._raw, into.raw, topic.encode(), raw_slices, len(entries), int(timeout_s * 1000)
+        )
         if code:
             raise client_error(code)
 

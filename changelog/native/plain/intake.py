@@ -92,8 +92,15 @@ class Intake:
         self._open: dict[int, int] = {}
 
     def assign(
-        self, topic: str, slices: Mapping[int, tuple[int, int]], into: protocols.RecordColumns
+        self,
+        topic: str,
+        slices: Mapping[int, tuple[int, int]],
+        into: protocols.RecordColumns,
+        *,
+        timeout_s: float,
     ) -> None:
+        # A client that has other topics waits a second before it asks who leads this one.
+        self._consumer.list_topics(topic, timeout=timeout_s)
         self._topic, self._into = topic, into
         self._next = {part: first for part, (first, _) in slices.items()}
         self._open = {part: end for part, (first, end) in slices.items() if first < end}

@@ -194,7 +194,7 @@ intake *intake_open(const char *const *names, const char *const *values, size_t 
 void intake_close(intake *r);
 /* Begin to read into columns; gives librdkafka's code, 0 for none. */
 int intake_assign(intake *r, columns *into, const char *topic, const intake_slice *slices,
-                  uint32_t count);
+                  uint32_t count, int timeout_ms);
 /* Stop fetching, until the next slices; gives librdkafka's code. */
 int intake_rest(intake *r);
 /* Read until all slices are read, so many bytes are held, something is wrong, or the time is out. */

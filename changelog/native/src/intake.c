@@ -280,9 +280,26 @@ int intake_rest(intake *r)
     return kafka.assign(r->client, NULL);
 }
 
-int intake_assign(intake *r, columns *into, const char *topic, const intake_slice *slices,
-                  uint32_t count)
+/* Ask who leads a topic: a client that has others waits a second before it asks by itself. */
+static int ask_for_leaders(intake *r, const char *topic, int timeout_ms)
 {
+    const void *metadata = NULL;
+    rd_kafka_topic *about = kafka.topic_new(r->client, topic, NULL);
+    if (about == NULL)
+        return RD_KAFKA_NO_MEMORY;
+    int error = kafka.metadata(r->client, 0, about, &metadata, timeout_ms);
+    if (metadata != NULL)
+        kafka.metadata_destroy(metadata);
+    kafka.topic_destroy(about);
+    return error;
+}
+
+int intake_assign(intake *r, columns *into, const char *topic, const intake_slice *slices,
+                  uint32_t count, int timeout_ms)
+{
+    int error = ask_for_leaders(r, topic, timeout_ms);
+    if (error != 0)
+        return error;
     free(r->slices);
     free(r->topic);
     r->into = into;
@@ -297,7 +314,7 @@ int intake_assign(intake *r, columns *into, const char *topic, const intake_slic
     for (uint32_t n = 0; n < count; n++)
         kafka.topic_partition_list_add(wanted, topic, slices[n].partition)->offset =
             slices[n].next;
-    int error = kafka.assign(r->client, wanted);
+    error = kafka.assign(r->client, wanted);
     kafka.topic_partition_list_destroy(wanted);
     return error;
 }

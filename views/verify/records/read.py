@@ -41,7 +41,7 @@ from changelog.kafka.clients import QUIET, admin_client, lent
 
 BATCH_RECORDS = 20_000
 _POLLED = 500  # messages of one poll: few enough to stay in the processor's cache
-_REQUEST_SECONDS = 30.0
+REQUEST_SECONDS = 30.0
 STALL_SECONDS = 60.0
 _STABLE_SECONDS = 10.0  # the brokers mark a transaction's end in each partition a moment later
 _LAG_SECONDS = 10.0  # an end behind what was acknowledged catches up when its broker has a leader
@@ -78,9 +78,7 @@ def settings_of(kafka: KafkaConnection, topics: Iterable[str]) -> dict[str, dict
     settings = {}
     if resources:
         with _explained(*resources), admin_client(kafka) as admin:
-            answers = admin.describe_configs(
-                [*resources.values()], request_timeout=_REQUEST_SECONDS
-            )
+            answers = admin.describe_configs([*resources.values()], request_timeout=REQUEST_SECONDS)
             for topic, resource in resources.items():
                 with _about(topic):
                     entries = answers[resource].result()
@@ -311,7 +309,7 @@ def _offsets(
 ) -> list[TopicPartition]:
     """Return the first or the last offset of partitions, with the epoch of its leader."""
     places = [TopicPartition(topic, number, which) for topic, number in partitions]
-    answers = consumer.offsets_for_times(places, timeout=_REQUEST_SECONDS) if places else []
+    answers = consumer.offsets_for_times(places, timeout=REQUEST_SECONDS) if places else []
     if errors := [(answer.topic, answer.error) for answer in answers if answer.error is not None]:
         topic, error = errors[0]
         raise _AboutTopicError(topic, error)
@@ -421,7 +419,7 @@ def _unavailable(topic: str, error: Exception) -> LogError:
 def _exists(kafka: KafkaConnection, topic: str) -> bool:
     try:
         with admin_client(kafka) as admin:
-            metadata = admin.list_topics(timeout=_REQUEST_SECONDS)
+            metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     except KafkaException as error:
         raise _unavailable(topic, error) from error
     return topic in metadata.topics
@@ -434,9 +432,7 @@ def _topic_ids(kafka: KafkaConnection, topics: Sequence[str]) -> dict[str, str]:
         return {}
     ids = {}
     with _explained(*topics), admin_client(kafka) as admin:
-        answers = admin.describe_topics(
-            TopicCollection([*topics]), request_timeout=_REQUEST_SECONDS
-        )
+        answers = admin.describe_topics(TopicCollection([*topics]), request_timeout=REQUEST_SECONDS)
         for topic in topics:
             with _about(topic):
                 ids[topic] = str(answers[topic].result().topic_id)

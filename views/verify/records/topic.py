@@ -32,6 +32,7 @@ from views.base.pace import Pace, Tell, quiet
 from views.verify.processes.pool import helpers
 from views.verify.records.archived import LogArchive, as_columns
 from views.verify.records.read import (
+    REQUEST_SECONDS,
     STALL_SECONDS,
     beginnings,
     consumer_settings,
@@ -387,7 +388,7 @@ def _lent_intake(
     settings = consumer_settings(kafka)
     try:
         with lent(kafka, f"intake {number}", lambda: Intake(settings)) as intake:
-            intake.assign(topic, share, columns)
+            intake.assign(topic, share, columns, timeout_s=REQUEST_SECONDS)
             yield intake
             intake.rest()
     except KafkaException as error:
