@@ -7,6 +7,7 @@ and takes variables of Python for tables. None of that is a view's or a query's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -44,7 +45,9 @@ def return_freed(database: duckdb.DuckDBPyConnection, memory_limit: str) -> None
     It does so whenever it is given a memory limit. `memory_limit`: the one that it has, in its own
     notation; what it tells of it is rounded.
     """
-    database.execute(f"SET memory_limit = '{memory_limit}'")
+    # An error inside DuckDB has ended it then, which is for whoever asks it next.
+    with suppress(duckdb.Error):
+        database.execute(f"SET memory_limit = '{memory_limit}'")
 
 
 def shut(database: duckdb.DuckDBPyConnection) -> None:

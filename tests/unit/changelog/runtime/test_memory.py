@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import duckdb
 import pytest
+
+from changelog.runtime.closed_database import closed_database, return_freed
+from tests.support.ended_database import end
 
 SCRIPT = """
 import sys
@@ -101,3 +105,12 @@ def test_duckdb_returns_what_it_has_freed_and_keeps_its_limit() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 def test_twin_by_itself_duckdb_keeps_it() -> None:
     assert printed(FREED, "kept") != "True True"
+
+
+def test_a_database_that_has_ended_returns_nothing_and_says_nothing():
+    database = closed_database()
+    with pytest.raises(duckdb.InternalException):
+        end(database)
+    with pytest.raises(duckdb.FatalException):
+        database.execute("SELECT 1")
+    return_freed(database, "500MB")
