@@ -43,7 +43,6 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.kafka.clients import KeptKafka
-from changelog.runtime.closed_database import return_freed as return_freed_of
 from changelog.runtime.process.memory import leave_code, return_freed
 from replay.base.config import OnBadRecord
 from replay.decode.schemas import TopicSchemas
@@ -96,7 +95,6 @@ from views.sinks.base import ForwardSink, rows_of
 from views.sinks.values import NotRenderedError
 from views.verify.compare.report import VerifyReport, verdict_of
 from views.verify.kept.resident import ResidentStates
-from views.verify.processes.scratch import MEMORY_LIMIT
 from views.verify.view import verify_view
 
 if TYPE_CHECKING:
@@ -266,7 +264,7 @@ class Resident:
         for view in self._views:
             view.delta = None
         if self._proofs is not None:
-            return_freed_of(self._proofs.database, MEMORY_LIMIT)
+            self._proofs.return_freed()
         return_freed()
 
     def foresee(self, plan: Plan) -> None:

@@ -24,6 +24,7 @@ from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.kafka.clients import KeptKafka
+from changelog.runtime.closed_database import return_freed
 from views.verify.kept.declared import KeptLog
 from views.verify.kept.judgement import (
     Cleaning,
@@ -45,7 +46,7 @@ from views.verify.log.tables import (
     TableState,
     create_view,
 )
-from views.verify.processes.scratch import MEMORY_LIMIT, answers, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, lent, scratch
 from views.verify.processes.stages import StageTimes
 from views.verify.records.read import settings_of, unmoved
 from views.verify.values.types import quoted
@@ -114,12 +115,13 @@ class ResidentStates:
         """
         self.frontier = record.frontier
         log = self._log(record)
-        settings = settings_of(self._kafka, self._topics(tables, record).values())
+        topics = self._topics(tables, record)
+        settings = settings_of(self._kafka, topics.values())
         for number, table in enumerate(tables):
             if table in self._declared:
                 self._begin_declared(table, f"resident_{number}", asked_ms)
                 continue
-            proved, begun_ms = self._case(log, table, record, captured, settings), now_ms()
+            proved, begun_ms = self._case(log, topics[table], record, captured, settings), now_ms()
             with self.stages.of("read"):
                 folded = log.fold(table)
             with self.stages.of("fold and decode"):
@@ -155,7 +157,10 @@ class ResidentStates:
             self._advance_declared(table, record.frontier, asked_ms)
         topics = self._topics(self._tables, record)
         begun_ms, settings = now_ms(), settings_of(self._kafka, topics.values())
-        proved = {table: self._case(log, table, record, captured, settings) for table in topics}
+        proved = {
+            table: self._case(log, topic, record, captured, settings)
+            for table, topic in topics.items()
+        }
         with unmoved(self._kafka, record.frontier, [*dict.fromkeys(topics.values())]) as facts:
             for table, topic in topics.items():
                 reasons = obstacles(
@@ -194,6 +199,10 @@ class ResidentStates:
             self._answers = True
         return self._tables[table].state
 
+    def return_freed(self) -> None:
+        """Return to the system what the database has freed."""
+        return_freed(self.database, self._memory_limit)
+
     def restore(self) -> None:
         """Ask, before the next verification, whether the database has ended with this one.
 
@@ -223,14 +232,9 @@ class ResidentStates:
             f" FROM {quoted(self._tables[table].state.base)}"
         )
         there = 'SELECT "partition" AS part, "offset" FROM places'
-        self.database.register("places", places)
-        try:
-            query = (
-                f"SELECT count(*) FROM (({here} EXCEPT {there}) UNION ALL ({there} EXCEPT {here}))"
-            )
+        query = f"SELECT count(*) FROM (({here} EXCEPT {there}) UNION ALL ({there} EXCEPT {here}))"
+        with lent(self.database, "places", places):
             return int(self.database.execute(query).fetchall()[0][0])
-        finally:
-            self.database.unregister("places")
 
     def is_declared(self, table: TableName) -> bool:
         """Tell whether a table is the log of another program."""
@@ -283,11 +287,9 @@ class ResidentStates:
         """Replace the rows of the touched keys."""
         chunks = [chunk for array in touched.keys for chunk in array.chunks]
         keys = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})
-        self.database.register("touched", keys)
-        self.database.execute(
-            f"DELETE FROM {quoted(base)} WHERE {KEY_COLUMN} IN (SELECT {KEY_COLUMN} FROM touched)"
-        )
-        self.database.unregister("touched")
+        gone = f"{KEY_COLUMN} IN (SELECT {KEY_COLUMN} FROM touched)"
+        with lent(self.database, "touched", keys):
+            self.database.execute(f"DELETE FROM {quoted(base)} WHERE {gone}")
         self.database.execute(f"INSERT INTO {quoted(base)} BY NAME FROM {quoted(layer.base)}")
 
     def _log(self, record: FrontierRecord) -> FrontierTables:
@@ -316,13 +318,12 @@ class ResidentStates:
     def _case(
         self,
         log: FrontierTables,
-        table: TableName,
+        topic: str,
         record: FrontierRecord,
         captured: Sequence[FrontierRecord],
         settings: Mapping[str, Mapping[str, str]],
     ) -> Proved:
         """Return the description of a table's state at a frontier, for use once it is read."""
-        topic = record.frontier.topic_of(table) or ""
         own = record.frontier.of(topic)
         parts = (cut.appended_ms for cut in captured if cut.frontier is own)
         if why := "; ".join(cannot_be_kept(own, topic)):

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from views.verify.log.tables import KEY_COLUMN, TableState
-from views.verify.processes.scratch import row_count
+from views.verify.processes.scratch import lent, row_count
 from views.verify.records.survivors import Survivors
 from views.verify.values.types import literal, quoted
 
@@ -50,12 +50,12 @@ def mark_gone(
     base = quoted(state.base)
     database.execute(f"ALTER TABLE {base} ADD COLUMN {GONE_COLUMN} BOOLEAN DEFAULT false")
     chunks = [chunk for array in keys for chunk in array.chunks]
-    database.register("touched", pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())}))
-    database.execute(
-        f"INSERT INTO {base} BY NAME SELECT t.{KEY_COLUMN}, true AS {GONE_COLUMN} "
-        f"FROM touched AS t ANTI JOIN {base} AS b ON t.{KEY_COLUMN} = b.{KEY_COLUMN}"
-    )
-    database.unregister("touched")
+    keyed = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})
+    with lent(database, "touched", keyed):
+        database.execute(
+            f"INSERT INTO {base} BY NAME SELECT t.{KEY_COLUMN}, true AS {GONE_COLUMN} "
+            f"FROM touched AS t ANTI JOIN {base} AS b ON t.{KEY_COLUMN} = b.{KEY_COLUMN}"
+        )
 
 
 def joined(

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +61,10 @@ def fill(database: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.T
     Returns:
         The number of rows.
     """
-    remaining = together(batches, _INSERT_BYTES)
-    batch, following = next(remaining, None), next(remaining, None)
-    if batch is None:
-        return 0
-    if following is None:  # it needs no thread
-        insert(database, table, batch)
-        return int(batch.num_rows)
     count = 0
     with closing(database.cursor()) as writer, ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
-        for some in chain([batch, following], remaining):
+        for some in together(batches, _INSERT_BYTES):
             if pending is not None:
                 pending.result()
             pending = pool.submit(insert, writer, table, some)

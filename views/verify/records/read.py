@@ -314,6 +314,9 @@ def _offsets(
         topic, error = errors[0]
         raise _AboutTopicError(topic, error)
     by_place = {(answer.topic, answer.partition): answer for answer in answers}
+    for topic, number in partitions:
+        if by_place[topic, number].offset < 0:  # the time was out before it was told
+            raise _AboutTopicError(topic, KafkaError(KafkaError._TIMED_OUT))
     return [by_place[place] for place in partitions]
 
 

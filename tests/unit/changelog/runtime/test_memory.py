@@ -1,4 +1,4 @@
-"""What a process does not load, and what it gives back of memory that it has freed or left."""
+"""Memory of a process: modules that it does not load, and pages that it returns."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ print(has - mb("Anonymous") > 30 or (has, mb("Anonymous")), limit() == before)
 
 
 def printed(script: str, *words: str) -> str:
-    """Return what a script prints in a process of its own."""
+    """Run a script in a process of its own; return its output."""
     command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.strip()

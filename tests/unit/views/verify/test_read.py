@@ -258,3 +258,21 @@ def test_twin_what_another_leader_would_not_mend_is_told_at_once(monkeypatch):
     with pytest.raises(UnavailableLogError, match="do not answer"):
         asking._places(KafkaConnection(brokers=""), {"topic": 2})
     assert consumer.refused == 0
+
+
+class Silent(Leaderless):
+    """A consumer whose request for some offsets ended before there was an answer."""
+
+    def offsets_for_times(self, places, timeout):
+        return places  # with the special times in the place of offsets, and without an error
+
+
+@pytest.mark.parametrize("ask", [
+    lambda kafka: asking._places(kafka, {"topic": 2}),
+    lambda kafka: asking.appended_ends(kafka, "topic", 2),
+])  # fmt: skip
+def test_an_offset_that_was_not_told_is_none(ask, monkeypatch):
+    """Taken for an offset, -2 would be a start before which nothing is missing."""
+    monkeypatch.setattr(asking, "Consumer", lambda _: Silent(0, 0))
+    with pytest.raises(UnavailableLogError, match='topic "topic"'):
+        ask(KafkaConnection(brokers=""))
