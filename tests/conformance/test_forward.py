@@ -291,3 +291,32 @@ def test_twin_where_its_version_is_forgotten_it_comes_back(search):
     late = overtaken(search, forgets=True)
     # The server forgets in a refresh, by a clock of its own that goes on a few times a second.
     wait_until(lambda: late() == [1, 1], 30, "the row that was removed serves again")
+
+
+def unflushed(search, sink, *, settings: dict[str, Any]) -> Callable[[], int]:
+    """Replace two large documents often; returns what tells the bytes since the last flush."""
+    served(search, [row(1, 1), row(2, 1)])
+    sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(5))
+    index = f"{search.view}-000001"
+    place = f"{search.settings.search_url}/{index}"
+    httpx.put(f"{place}/_settings", json=settings, verify=authorities()).raise_for_status()
+    for version in range(10, 34):
+        document = {"id": 1, "part": "p" * 500_000, "number": version}
+        with sink._server.bulk(index, version) as write:
+            write([(f'[{key},"p"]', json.dumps({**document, "id": key})) for key in (1, 2)])
+
+    def size() -> int:
+        stats = httpx.get(f"{place}/_stats/translog", verify=authorities()).json()
+        return stats["_all"]["primaries"]["translog"]["uncommitted_size_in_bytes"]
+
+    return size
+
+
+def test_replaced_documents_go_before_there_are_many_times_as_many(search):
+    size = unflushed(search, search.sink(KEY), settings={"index.gc_deletes": "1h"})
+    wait_until(lambda: size() < 17 << 20, 30, "what is kept for want of a flush is little")
+
+
+def test_twin_by_the_servers_default_they_stay(search):
+    default = {"index.translog.flush_threshold_size": None}
+    assert unflushed(search, search.sink(KEY), settings=default)() > 17 << 20

@@ -134,6 +134,7 @@ def verify_view(
         memory_limit=request.memory_limit,
         histories=request.history,
     )
+    report: VerifyReport | None = None
     with own if evidence is None else nullcontext(evidence) as shared:
         if shared.frontier != request.frontier:
             raise ConfigurationError("the evidence is of another frontier than the view")
@@ -146,7 +147,8 @@ def verify_view(
             first = str(error).partition("\n")[0]
             report = work.unverified(f"cannot verify this view: DuckDB failed inside: {first}")
         finally:
-            shared.restore()
+            if report is None or report.verified is not True:
+                shared.restore()
     seconds = time.monotonic() - started
     took = {"seconds": round(seconds, 3), "stages": shared.stages.news()}
     certificate = {**report.certificate, **took}

@@ -52,7 +52,7 @@ class Delta:
     key: tuple[str, ...]  # names of the key's columns
 
     def digests(self) -> dict[str, bytes]:
-        """Return for each key a digest of what sinks are sent of its row, or of its absence.
+        """Return for each key a digest of it and of what sinks are sent of its row, or its absence.
 
         Raises ValueError, OverflowError: a value has no form in Python.
         """
@@ -60,7 +60,7 @@ class Delta:
         names = [name for name in self.table.column_names if name not in unsent]
         rows = zip(*(logged_values(self.table[name]) for name in names), strict=True)
         return {
-            key: blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            key: blake2b(repr((key, row)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
             for key, row in zip(self.table[KEY].to_pylist(), rows, strict=True)
         }
 

@@ -31,6 +31,10 @@ _REMEMBERED = "1h"
 """How long the versions of removed documents are kept, so that a process that was overtaken cannot
 write them again. By default servers forget them in a minute."""
 
+_FLUSHED_AT = "16mb"
+"""A server keeps each replaced document until the next flush, and every refresh goes through all of
+them: by its default of 512 MB, ten times as many as there are documents after minutes."""
+
 
 class SearchForward:
     """The index of one generation."""
@@ -78,6 +82,7 @@ class SearchForward:
                     "blocks.write": False,
                     "refresh_interval": "-1",
                     "gc_deletes": _REMEMBERED,
+                    "translog.flush_threshold_size": _FLUSHED_AT,
                 }
             }
             self._server.request("PUT", f"/{self._index}/_settings", settings)

@@ -170,6 +170,17 @@ def test_captured_columns_are_told_from_computed_ones(database: duckdb.DuckDBPyC
     assert len(database.execute("FROM out").fetchall()) == 2
 
 
+@pytest.mark.parametrize("end", ["", " ", "  ", "\t", "\t ", " \u00a0", "x "])
+def test_blanks_alone_leave_the_end_of_a_text(database, end) -> None:
+    other = reading_name(TableName("other", "u"))
+    database.execute(f"UPDATE {other} SET s = ? WHERE a = 1", [f" a{end}"])
+    sql = "SELECT trim(TRAILING ' ' FROM s) AS s, count(*) AS n FROM other.u GROUP BY 1"
+    columns = [("s", parse_type("string")), ("n", parse_type("bigint"))]
+    evaluate(database, "out", sql, TABLES, columns)
+    rows = database.execute("FROM out ORDER BY s NULLS FIRST").fetchall()
+    assert rows == [(None, 1), (f" a{end}".rstrip(" "), 1)]
+
+
 def computed(
     database: duckdb.DuckDBPyConnection, sql: str, columns: list[tuple[str, Type]]
 ) -> list[Any]:
