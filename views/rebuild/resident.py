@@ -626,9 +626,6 @@ class Resident:
                 with stages.stage("prove", "what came since, read once more"):
                     proving.result()
                     self._compare(step)
-            for view in self._views:
-                if not view.is_told:  # the last round did not wait for it
-                    self._note_reached(view)
             self._prove_and_send(newest.record.frontier, step.logs.position, stages)
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error

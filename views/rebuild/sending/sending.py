@@ -13,6 +13,8 @@ from views.sinks.base import ForwardSink
 
 PATIENCE_S = 1.0
 """A round waits so long, at most, for sinks that lacked nothing before it."""
+_PRESSED_S = 0.1
+"""And so long where changes wait for the next round: its rows can be computed meanwhile."""
 _LOOK_S = 0.5
 
 
@@ -58,13 +60,12 @@ class Sending:
     def wait(self, *, is_pressed: bool = False) -> None:
         """Wait briefly for the sinks that were up to date before they were sent something.
 
-        `is_pressed`: whether changes wait already for the next round; then its rows are computed
-        meanwhile.
+        `is_pressed`: whether changes wait already for the next round.
         """
+        patience_s = _PRESSED_S if is_pressed else PATIENCE_S
         fresh, self._fresh = self._fresh, []
-        if not is_pressed:
-            for sender, since in fresh:
-                sender.wait(since + PATIENCE_S)
+        for sender, since in fresh:
+            sender.wait(since + patience_s)
 
     def longest_first(self, views: Iterable[str]) -> list[str]:
         """Return views by the time that their sinks' last writes took, the longest first."""
