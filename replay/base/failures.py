@@ -23,8 +23,12 @@ from changelog.contract.base.secret import redacted
 from replay.base.task_faults import TaskFault, error_of, lost, marked, marks, silent
 
 _LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
-_GONE = ("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE")
-"""What Spark's client says when its server went away, or came back and knows it no more."""
+_GONE = (
+    *("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE"),
+    "[OPERATION_CANCELED]",
+)
+"""What Spark's client says when its server went away, is ending, or came back and knows it no
+more."""
 _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
 
 
@@ -56,7 +60,7 @@ def translate(error: BaseException) -> ChangelogError | None:
         return silent()
     if any(word in text for word in _GONE):
         return UnavailableError(
-            "the Spark Connect server went away while it worked",
+            "the Spark Connect server went away, or ended the work",
             hint="run it again when it is back",
         )
     return None

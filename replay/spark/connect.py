@@ -17,6 +17,7 @@ from pyspark.sql.utils import is_remote
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
 from replay.base.config import CONNECT_PORT
+from replay.base.failures import translate
 from replay.spark.server_look import PARALLELISM, WantedServer, one_line, settled
 from replay.spark.server_token import TOKEN, taken_token
 
@@ -46,6 +47,8 @@ def connected(url: str, server: WantedServer) -> SparkSession:
         subject = f"the Spark Connect server at {place_of(url)}"
         if _NO_TOKEN in str(error):
             raise ConfigurationError(f"{subject} does not let us in", hint=_ASKS_TOKEN) from error
+        if (ours := translate(error)) is not None:
+            raise ours from error
         raise ConfigurationError(f"{subject} refuses: {one_line(error)}", hint=START) from error
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from changelog.contract.base.secret import redacted
+from replay.base.failures import translate
 from replay.spark.files import marked
 from replay.spark.package import fingerprint
 
@@ -131,6 +132,8 @@ def _read_fault(frame: Callable[[], DataFrame]) -> str | None:
     try:
         frame().schema  # noqa: B018 - this asks the server
     except PySparkException as error:
+        if translate(error) is not None:  # the server is ending
+            raise
         return None if error.getCondition() == _NO_PLACE else one_line(error)
     return None
 

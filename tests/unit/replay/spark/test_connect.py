@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 from pyspark.sql.connect.client.retries import Retrying
 
 from changelog.contract.base.errors import ConfigurationError, UnavailableError
@@ -34,6 +35,18 @@ def test_a_server_that_is_not_there_is_told_at_once():
 def test_a_place_never_shows_a_token():
     assert place_of("sc://spark.internal/;use_ssl=true;token=s3cret") == "spark.internal:15002"
     assert place_of("sc://spark.internal:7077") == "spark.internal:7077"
+
+
+def test_a_server_that_cancels_a_question_lacks_nothing():
+    def cancelled():
+        raise PySparkException("[OPERATION_CANCELED] Operation has been canceled.")
+
+    def unknown():
+        raise PySparkException("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: avro.")
+
+    with pytest.raises(PySparkException, match="OPERATION_CANCELED"):
+        server_look._read_fault(cancelled)
+    assert "data source" in str(server_look._read_fault(unknown))
 
 
 @pytest.mark.parametrize("url", ["sc://", "sc://:15002", "sc://host:port"])
