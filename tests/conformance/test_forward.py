@@ -307,7 +307,7 @@ def unflushed(search, sink, *, settings: dict[str, Any]) -> Callable[[], int]:
 
     def size() -> int:
         stats = httpx.get(f"{place}/_stats/translog", verify=authorities()).json()
-        return stats["_all"]["primaries"]["translog"]["uncommitted_size_in_bytes"]
+        return int(stats["_all"]["primaries"]["translog"]["uncommitted_size_in_bytes"])
 
     return size
 

@@ -10,7 +10,8 @@ ROWS = st.dictionaries(st.integers(0, 30).map(str), st.integers(0, 3))
 
 @given(st.lists(st.tuples(st.sampled_from(["v", "w"]), ROWS), max_size=12))
 def test_what_is_left_out_was_sent_last(rounds):
-    digests, model = SentDigests(), {"v": {}, "w": {}}
+    digests = SentDigests()
+    model: dict[str, dict[str, int]] = {"v": {}, "w": {}}
     for view, rows in rounds:
         came = {key: f"{key}={row}".encode().ljust(16) for key, row in rows.items()}
         unsent = {key for key, row in rows.items() if model[view].get(key) != row}
