@@ -105,7 +105,7 @@ def forget_what_serves():
 def arrival_decides():
     """Let the record that arrived last decide about a key, whatever its position."""
 
-    def read_into(last, kafka, topic, wanted):
+    def read_into(last, kafka, topic, part):
         from confluent_kafka import TopicPartition  # which cannot travel
 
         newest = b""
@@ -116,16 +116,16 @@ def arrival_decides():
             return newest
 
         with closing(reading_consumer(kafka)) as consumer:
-            consumer.assign([TopicPartition(topic, wanted.partition, wanted.start)])
-            following = wanted.start
-            while following < wanted.end:
-                wanted_ones = []
+            consumer.assign([TopicPartition(topic, part.partition, part.start)])
+            following = part.start
+            while following < part.end:
+                records = []
                 for each in consumer.consume(500, 0.1):
                     offset = each.offset() or 0
                     following = max(following, offset + (each.error() is None))
-                    if each.error() is None and offset < wanted.end:
-                        wanted_ones.append(each)
-                add_records(last, wanted_ones, position_of=never_going_back)
+                    if each.error() is None and offset < part.end:
+                        records.append(each)
+                add_records(last, records, position_of=never_going_back)
 
     def by_arrival(job, numbers):
         task.read_into = read_into  # where the task runs
