@@ -24,11 +24,13 @@ from replay.base.task_faults import TaskFault, error_of, lost, marked, marks, si
 
 _LOST = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRangeException")
 _GONE = (
-    *("[RETRIES_EXCEEDED]", "[INVALID_HANDLE.SESSION_", "StatusCode.UNAVAILABLE"),
+    "[RETRIES_EXCEEDED]",
+    "[INVALID_HANDLE.SESSION_",
     "[OPERATION_CANCELED]",
+    "StatusCode.UNAVAILABLE",
 )
-"""What Spark's client says when its server went away, is ending, or came back and knows it no
-more."""
+"""Errors of Spark's client where the server is unreachable, is stopping, or has restarted and so
+lost the session."""
 _SILENT = ("TimeoutException", "DisconnectException", "No resolvable bootstrap urls")
 
 
@@ -60,7 +62,7 @@ def translate(error: BaseException) -> ChangelogError | None:
         return silent()
     if any(word in text for word in _GONE):
         return UnavailableError(
-            "the Spark Connect server went away, or ended the work",
+            "the Spark Connect server went away or cancelled the work",
             hint="run it again when it is back",
         )
     return None

@@ -294,7 +294,7 @@ def test_twin_where_its_version_is_forgotten_it_comes_back(search):
 
 
 def unflushed(search, sink, *, settings: dict[str, Any]) -> Callable[[], int]:
-    """Replace two large documents often; returns what tells the bytes since the last flush."""
+    """Replace two large documents often; return a function that asks for the unflushed bytes."""
     served(search, [row(1, 1), row(2, 1)])
     sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(5))
     index = f"{search.view}-000001"
@@ -312,11 +312,11 @@ def unflushed(search, sink, *, settings: dict[str, Any]) -> Callable[[], int]:
     return size
 
 
-def test_replaced_documents_go_before_there_are_many_times_as_many(search):
+def test_a_followed_index_is_flushed_every_16_mb(search):
     size = unflushed(search, search.sink(KEY), settings={"index.gc_deletes": "1h"})
-    wait_until(lambda: size() < 17 << 20, 30, "what is kept for want of a flush is little")
+    wait_until(lambda: size() < 17 << 20, 30, "the translog is flushed")
 
 
-def test_twin_by_the_servers_default_they_stay(search):
+def test_twin_by_the_servers_default_it_is_not(search):
     default = {"index.translog.flush_threshold_size": None}
     assert unflushed(search, search.sink(KEY), settings=default)() > 17 << 20

@@ -147,6 +147,7 @@ def verify_view(
             first = str(error).partition("\n")[0]
             report = work.unverified(f"cannot verify this view: DuckDB failed inside: {first}")
         finally:
+            # After a proof the database is known to answer.
             if report is None or report.verified is not True:
                 shared.restore()
     seconds = time.monotonic() - started

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_KEYS = 300_000
-"""Of all views, in 7 MB. Once there are more, all are forgotten."""
+"""Of all views, in 7 MB. One more, and all are forgotten."""
 _DIGEST = np.dtype("V16")
 _NONE = (np.empty(0, np.int64), np.empty(0, _DIGEST))
 
@@ -23,8 +23,8 @@ _NONE = (np.empty(0, np.int64), np.empty(0, _DIGEST))
 class SentDigests:
     """Digests of sent rows, or of their absence, by view and key.
 
-    A key is kept by its hash in this process. Since digests are of key and row, keys that share a
-    hash only replace each other: one is sent once more than it had to be.
+    Python's hash stands for a key. Keys that share one replace each other, so a row of theirs may
+    be sent again, but none is left out: a digest is of key and row.
     """
 
     def __init__(self) -> None:
@@ -38,22 +38,25 @@ class SentDigests:
         """
         keys = sorted(digests, key=hash)
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
-        came = np.frombuffer(b"".join(digests[key] for key in keys), _DIGEST)
+        values = np.frombuffer(b"".join(digests[key] for key in keys), _DIGEST)
         kept, sent = self._sent.get(view, _NONE)
         at = np.searchsorted(kept, hashes)
         is_kept = at < len(kept)
         is_kept[is_kept] = kept[at[is_kept]] == hashes[is_kept]
         is_sent = is_kept.copy()
-        is_sent[is_kept] = sent[at[is_kept]] == came[is_kept]
-        is_new = ~is_kept
-        is_new[1:] &= hashes[1:] != hashes[:-1]
-        sent[at[is_kept]] = came[is_kept]
-        if is_new.any():
-            new = at[is_new]
-            sent = np.insert(sent, new, came[is_new])
-            self._sent[view] = np.insert(kept, new, hashes[is_new]), sent
-        if sum(len(kept) for kept, _ in self._sent.values()) > MOST_KEYS:
+        is_sent[is_kept] = sent[at[is_kept]] == values[is_kept]
+        is_first = np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]  # of its hash
+        is_new = is_first & ~is_kept
+        if sum(len(of_view) for of_view, _ in self._sent.values()) + is_new.sum() > MOST_KEYS:
             self.forget()
+            self._sent[view] = hashes[is_first], values[is_first]
+        else:
+            sent[at[is_kept]] = values[is_kept]
+            new = at[is_new]
+            self._sent[view] = (
+                np.insert(kept, new, hashes[is_new]),
+                np.insert(sent, new, values[is_new]),
+            )
         return {key for key, was in zip(keys, is_sent.tolist(), strict=True) if not was}
 
     def forget(self, view: str | None = None) -> None:

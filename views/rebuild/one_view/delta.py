@@ -52,7 +52,7 @@ class Delta:
     key: tuple[str, ...]  # names of the key's columns
 
     def digests(self) -> dict[str, bytes]:
-        """Return for each key a digest of it and of what sinks are sent of its row, or its absence.
+        """Return for each key a digest of key and row, as sinks are sent it, or of its absence.
 
         Raises ValueError, OverflowError: a value has no form in Python.
         """

@@ -32,8 +32,9 @@ _REMEMBERED = "1h"
 write them again. By default servers forget them in a minute."""
 
 _FLUSHED_AT = "16mb"
-"""A server keeps each replaced document until the next flush, and every refresh goes through all of
-them: by its default of 512 MB, ten times as many as there are documents after minutes."""
+"""Size of the translog at which the server flushes an index. Until then it keeps every replaced
+document, and each refresh reads them all: by its default of 512 MB, ten times as many as live ones
+after some minutes."""
 
 
 class SearchForward:

@@ -34,7 +34,7 @@ CORRUPT = '<changelog:corrupt>topic "t", partition 1, offset 2: bad</changelog>'
         (f"{MarkedError(TaskFault.REFUSED, 'no right')}", LogError, "no right"),
         ("[KAFKA_DATA_LOSS.X] gone", VerdictError, "vanished"),
         ("[RETRIES_EXCEEDED] The maximum number of retries", UnavailableError, "went away"),
-        ("[OPERATION_CANCELED] Operation has been canceled.", UnavailableError, "ended the work"),
+        ("[OPERATION_CANCELED] Operation has been canceled.", UnavailableError, "cancelled"),
         ("[INVALID_HANDLE.SESSION_NOT_FOUND] x", UnavailableError, "Spark Connect server"),
         ("org.apache.kafka.common.errors.TimeoutException: x", UnavailableLogError, "brokers"),
     ],
