@@ -277,11 +277,14 @@ class ForwardSink(Sink, Protocol):
 
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
-    ) -> None:
+    ) -> int:
         """Apply a delta to a sealed generation atomically.
 
         `delta`: columns `GONE` and `delta_columns`; each key once. `position`: the first position
         of the log that the generation does not contain afterwards.
+
+        Returns:
+            The number of rows that the generation has then, including rows left out.
 
         Raises SinkError: there is no such generation, it is not sealed, or a row is refused.
         """

@@ -17,16 +17,19 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from changelog.contract.base.errors import UnavailableError
+from changelog.contract.base.errors import ChangelogError, UnavailableError
 from changelog.contract.base.position import Position
 from views.rebuild.one_view.delta import KEY, MOST_KEYS, Delta
 from views.rebuild.result.report import SinkReach
-from views.sinks.base import ForwardSink, rows_of
+from views.sinks.base import ForwardSink
+from views.sinks.kept import kept_of
 
 log = logging.getLogger("changelog.views")
 
 _LATE_S = 5.0
 """Rows that come so much later than they were proved are worth a line."""
+_IDLE_S = 5.0
+"""A sink that gets nothing for so long is left without a connection until it gets something."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Between attempts while a sink does not answer; the last one again and again."""
 
@@ -62,6 +65,7 @@ class Sender:
         self.view, self.name = view, name
         self._confirm = confirm
         self._sink, self._generation = sink, generation
+        self._kept = kept_of(sink)
         self._at = position
         self._rows: int | None = None
         self.took_s = 0.0
@@ -152,13 +156,14 @@ class Sender:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
-        while self._is_next():
-            self._work_once()  # sent rows have no name here while the next ones are waited for
+        with self._kept.keep():
+            while self._is_next():
+                self._work_once()  # sent rows have no name here while the next ones are waited for
 
     def _work_once(self) -> None:
         failed: Exception | None = None
         try:
-            self._send_or_probe(self._sending)
+            self._attempt(self._sending)
         except Exception as error:  # noqa: BLE001 - is raised where the rounds are made
             failed = error
         with self._changed:
@@ -173,11 +178,14 @@ class Sender:
 
     def _is_next(self) -> bool:
         """Take the next rows to send, or none to probe the sink; return False at the end."""
+        idle_s: float | None = _IDLE_S
         with self._changed:
             while not self._is_ended:
                 pause_s = self._not_before - time.monotonic()
                 if not self._is_due():
-                    self._changed.wait()
+                    if not self._changed.wait(idle_s):
+                        self._kept.close_idle()
+                        idle_s = None
                 elif pause_s > 0:
                     self._changed.wait(pause_s)
                 else:
@@ -191,14 +199,26 @@ class Sender:
             return False
         return self._waiting is not None or (self._left is not None and not self._left.answers)
 
+    def _attempt(self, some: Waiting | None) -> None:
+        """Send or probe; what fails on a connection that was kept is tried on a new one."""
+        try:
+            self._send_or_probe(some)
+        except ElsewhereError:
+            raise
+        except ChangelogError:
+            if not self._kept.failed_when_kept():
+                raise
+            self._send_or_probe(some)
+
     def _send_or_probe(self, some: Waiting | None) -> None:
         if self._sink.published() != self._generation:
             raise ElsewhereError(f'somebody else has moved readers of view "{self.view}"')
         if some is not None:
             delta, began = some.delta, time.monotonic()
             self._confirm()
-            self._sink.apply(self._generation, delta.schema, delta.table, some.position)
-            self._rows = rows_of(self._sink, self._generation)
+            self._rows = self._sink.apply(
+                self._generation, delta.schema, delta.table, some.position
+            )
             self.took_s = time.monotonic() - began
 
     def _put_off(self, some: Waiting | None, failed: UnavailableError) -> None:

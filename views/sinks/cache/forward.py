@@ -46,7 +46,9 @@ def set_entries(
             pipeline.set(name, text)
 
 
-_COUNT = "return redis.call('HSET', KEYS[1], ARGV[1], redis.call('SCARD', KEYS[2]))"
+_COUNT = """local count = redis.call('SCARD', KEYS[2])
+redis.call('HSET', KEYS[1], ARGV[1], count)
+return count"""
 """Counts the entries inside the transaction, after all of them are written."""
 _AT_ONCE = 1_000
 """Entries of one command."""
@@ -75,8 +77,8 @@ class CacheForward:
         come: Sequence[Entry],
         gone: Sequence[str],
         position: Position,
-    ) -> None:
-        """Set and remove entries, and the position, in one step."""
+    ) -> int:
+        """Set and remove entries, and the position, in one step; return how many there are then."""
         pipeline: Any
         with client.pipeline(transaction=True) as pipeline:
             pipeline.watch(self.key)
@@ -99,7 +101,7 @@ class CacheForward:
             pipeline.set(self.key, str(position))
             pipeline.eval(_COUNT, 2, register(self._view), form.ids, str(self._generation))
             try:
-                pipeline.execute()
+                return int(pipeline.execute()[-1])
             except WatchError:
                 raise SinkError(
                     f'generation {self._generation} of view "{self._view}" was changed meanwhile',

@@ -1,6 +1,7 @@
 """Opens connections to Redis or Valkey, a server or a cluster; their errors become SinkErrors.
 
-A client has only the address and two times, so it can be pickled for executors.
+A client has only the address and two times, and connections that it leaves behind, so it can be
+pickled for executors.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from changelog.contract.base.errors import SinkError
 from changelog.contract.base.secret import redacted
 from changelog.runtime.cache_servers import Connection, connect, is_cluster
 from views.sinks.base import UnavailableSinkError
+from views.sinks.kept import KeptConnection
 
 _PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -67,26 +69,31 @@ class CacheClient:
     url: str = field(repr=False)  # its address; user and password may be in it
     retry_seconds: float  # about how long requests to a busy or absent server are repeated
     answer_seconds: float = 60.0  # how long it may be silent before a request is repeated
+    kept: KeptConnection = field(default_factory=KeptConnection, repr=False, compare=False)
 
     @contextmanager
     def client(self) -> Iterator[Connection]:
-        """Open a connection; errors inside the block become SinkErrors."""
+        """Open a connection; errors inside the block become SinkErrors.
+
+        A thread that keeps its connections gets the one that it had.
+        """
+        with self._errors(), self.kept.lent(self._connected) as client:
+            yield client
+
+    def _connected(self) -> Connection:
         pauses = max(1, round(self.retry_seconds / _LONGEST_PAUSE_SECONDS))
         answer_seconds = self.answer_seconds
         if is_cluster(self.url):
             pauses = min(pauses, _CLUSTER_RETRIES)
             answer_seconds = min(answer_seconds, _CLUSTER_ANSWER_SECONDS)
-        with self._errors():
-            client = connect(
-                self.url,
-                decode_responses=True,
-                socket_connect_timeout=5.0,
-                socket_timeout=answer_seconds,
-                retry=_PatientRetry(pauses, self.retry_seconds),
-                retry_on_error=[ConnectionError, TimeoutError, BusyLoadingError],
-            )
-            with client:
-                yield client
+        return connect(
+            self.url,
+            decode_responses=True,
+            socket_connect_timeout=5.0,
+            socket_timeout=answer_seconds,
+            retry=_PatientRetry(pauses, self.retry_seconds),
+            retry_on_error=[ConnectionError, TimeoutError, BusyLoadingError],
+        )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -40,6 +40,7 @@ from views.sinks.cache.forward import CacheForward, set_entries
 from views.sinks.cache.server import CacheClient
 from views.sinks.cache.values import CacheOptions, rendering
 from views.sinks.forward import entries_of, entry_columns, entry_values
+from views.sinks.kept import KeptConnection
 from views.sinks.load import Entry, Refusal, load
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
@@ -114,6 +115,11 @@ class CacheSink:
         self._server = server
         self._options = options or CacheOptions()
         self._opened: Opened | None = None
+
+    @property
+    def kept(self) -> KeptConnection:
+        """Return the connections that are kept."""
+        return self._server.kept
 
     def check(self, schema: StructType) -> None:
         """Refuse columns that cannot be written as entries of the chosen form."""
@@ -283,13 +289,13 @@ class CacheSink:
         schema: StructType,  # noqa: ARG002 - the documents have its columns already
         delta: pa.Table,
         position: Position,
-    ) -> None:
+    ) -> int:
         """Apply a delta to a sealed generation in one MULTI."""
         self.rows(generation)
         come, gone = entries_of("cache", delta)
         with self._server.client() as client:
             form = self._form(client, generation)
-            self._forward(generation).apply(client, form, come, gone, position)
+            return self._forward(generation).apply(client, form, come, gone, position)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""

@@ -60,8 +60,8 @@ class PostgresForward:
     batch_rows: int  # the most rows that are turned into COPY's format at once
     also: sql.Identifier | None = None  # another table that the delta is applied to
 
-    def apply(self, cursor: Any, delta: pa.Table, position: Position) -> None:  # noqa: ANN401
-        """Apply a delta inside the transaction of a cursor.
+    def apply(self, cursor: Any, delta: pa.Table, position: Position) -> int:  # noqa: ANN401
+        """Apply a delta inside the transaction of a cursor; return how many rows there are then.
 
         Raises SinkError: another process has gone further, or a row has no exact form;
         psycopg2.Error: the server refuses a row.
@@ -78,7 +78,9 @@ class PostgresForward:
             change -= self._remove(cursor, relation, gone)
         if come.num_rows:
             change += self._put(cursor, relation, come)
-        self.registry.note_forward(cursor, self.generation, (entry.rows or 0) + change, position)
+        rows = (entry.rows or 0) + change
+        self.registry.note_forward(cursor, self.generation, rows, position)
+        return rows
 
     def _remove(self, cursor: Any, relation: sql.Composable, gone: pa.Table) -> int:  # noqa: ANN401
         """Remove the rows of keys; return how many there were."""

@@ -1,6 +1,7 @@
 """Opens connections to the PostgreSQL that serves views; its errors become SinkErrors.
 
-A client has only the address and two times, so it can be pickled for executors.
+A client has only the address and two times, and connections that it leaves behind, so it can be
+pickled for executors.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from changelog.postgres.connection import DEFAULTS, Connection, opened, parts_of
 from changelog.postgres.errors import NotOpened, is_lost, why_not_opened, without_secrets
 from changelog.postgres.watched import watched
 from views.sinks.base import BusyError, UnavailableSinkError
+from views.sinks.kept import KeptConnection
 from views.sinks.retrying import retrying
 
 T = TypeVar("T")
@@ -46,10 +48,13 @@ class PostgresClient:
     url: str = field(repr=False)
     retry_seconds: float  # about how long requests to a busy or absent server are repeated
     answer_seconds: float = 60.0  # how long it may be silent before a connection is given up
+    kept: KeptConnection = field(default_factory=KeptConnection, repr=False, compare=False)
 
     @contextmanager
     def connection(self, name: str = "changelog") -> Iterator[Connection]:
         """Open a connection in autocommit mode; errors inside the block become SinkErrors.
+
+        A thread that keeps its connections gets the one that it had.
 
         Raises:
             UnavailableSinkError: no server answers, or it ended the connection.
@@ -57,17 +62,16 @@ class PostgresClient:
             SinkError: the server refuses the login, or a statement.
         """
         settings = self._settings(name)
-        connection = self._connected(settings)
-        try:
-            with watched(connection, settings, self.answer_seconds) as watch:
-                try:
-                    yield connection
-                except psycopg2.Error as error:
-                    if watch.is_cut:
-                        raise self._silent() from error
-                    raise self._error(error, closed=bool(connection.closed)) from error
-        finally:
-            connection.close()
+        with (
+            self.kept.lent(lambda: self._connected(settings)) as connection,
+            watched(connection, settings, self.answer_seconds) as watch,
+        ):
+            try:
+                yield connection
+            except psycopg2.Error as error:
+                if watch.is_cut:
+                    raise self._silent() from error
+                raise self._error(error, closed=bool(connection.closed)) from error
 
     def patiently(self, act: Callable[[], T]) -> T:
         """Repeat an action while others hold the locks that it needs."""

@@ -23,6 +23,7 @@ from changelog.postgres.connection import Connection
 from views.base.address import Address
 from views.project.spec import check_view_name
 from views.sinks.base import Opened, not_sealed, opened, refuse_published
+from views.sinks.kept import KeptConnection
 from views.sinks.postgres.column_types import ColumnForm, first_changed, forms_of
 from views.sinks.postgres.copy import CopyWriter, load, remove_others
 from views.sinks.postgres.exchange import Exchange
@@ -172,6 +173,11 @@ class PostgresSink:
         return self._target
 
     @property
+    def kept(self) -> KeptConnection:
+        """Return the connections that are kept."""
+        return self._server.kept
+
+    @property
     def database(self) -> PostgresClient:
         """Return the server."""
         return self._server
@@ -272,7 +278,7 @@ class PostgresSink:
 
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
-    ) -> None:
+    ) -> int:
         """Apply a delta to a sealed generation in one transaction."""
         forms = forms_of(schema, self._options, self._view)
         with self._server.connection() as connection, connection, connection.cursor() as cursor:
@@ -284,7 +290,7 @@ class PostgresSink:
                 self._options.batch_rows,
                 also=self._readers.also(cursor, generation),
             )
-            forward.apply(cursor, delta, position)
+            return forward.apply(cursor, delta, position)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""

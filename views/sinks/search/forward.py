@@ -64,8 +64,11 @@ class SearchForward:
 
     def apply(
         self, come: Sequence[Entry], gone: Sequence[str], position: Position, most: int = 0
-    ) -> None:
+    ) -> int:
         """Write and remove documents, then show all of them to searchers at once.
+
+        Returns:
+            The number of rows afterwards, including rows left out.
 
         `come`: the documents to write. `gone`: ids of documents to remove. `most`: how many refused
         rows the index may leave out.
@@ -105,6 +108,7 @@ class SearchForward:
         refuse_older(self._view, self._generation, self.position(), position)
         mapping_meta = {META: {**meta, "rows": count, LEFT_OUT: left_out, _POSITION: str(position)}}
         self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": mapping_meta})
+        return int(count) + len(left_out)
 
     def _left_out_after(
         self, meta: dict[str, Any], covered: set[str], refused: Sequence[Refusal]

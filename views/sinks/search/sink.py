@@ -245,10 +245,10 @@ class SearchSink:
         schema: StructType,  # noqa: ARG002 - the documents have its columns already
         delta: pa.Table,
         position: Position,
-    ) -> None:
+    ) -> int:
         """Apply a delta to a sealed generation, visible by one refresh."""
         come, gone = entries_of("search", delta)
-        self._forward(generation).apply(come, gone, position, self._left_out_at_most)
+        return self._forward(generation).apply(come, gone, position, self._left_out_at_most)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""

@@ -238,7 +238,7 @@ class TopicSink:
 
     def apply(
         self, generation: int, schema: StructType, delta: pa.Table, position: Position
-    ) -> None:
+    ) -> int:
         """Apply a delta to a sealed generation, in one transaction with its position."""
         register = self._read()
         entry, _ = self._sealed(register, generation)
@@ -264,6 +264,7 @@ class TopicSink:
             self._options.records,
         ).apply(generation, records, entry, after)
         self._known_rows = (generation, after.position, rows)
+        return len(rows)
 
     def position(self, generation: int) -> Position | None:
         """Return the position of the last delta."""

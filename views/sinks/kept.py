@@ -1,0 +1,100 @@
+"""Connections that stay open between requests, for a thread that makes many of them.
+
+A connection costs a server a process, or a handshake, and a follower writes to each sink several
+times a second. Only the thread that asks for it keeps one: another thread, a task of Spark's and
+every other command open a connection for each request, as before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+
+class Closable(Protocol):
+    """A connection."""
+
+    def close(self) -> Any:  # noqa: ANN401 - what their clients return is not used
+        """Close it."""
+        ...
+
+
+C = TypeVar("C", bound=Closable)
+_LONGEST_S = 60.0
+"""So long a connection is kept: afterwards the address may lead to another server."""
+
+
+class KeptConnection(threading.local):
+    """The connection to one server that each thread keeps while it is in `keep`."""
+
+    def __init__(self) -> None:
+        self._keeps = False
+        self._idle: Closable | None = None
+        self._opened_at = 0.0
+        self._has_failed_again = False
+
+    def __reduce__(self) -> tuple[type[KeptConnection], tuple[()]]:
+        """Leave the connections here when a client is sent elsewhere."""
+        return KeptConnection, ()
+
+    @contextmanager
+    def keep(self) -> Iterator[None]:
+        """Keep this thread's connection open between requests inside the block."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+            self.close_idle()
+
+    @contextmanager
+    def lent(self, connect: Callable[[], C]) -> Iterator[C]:
+        """Lend the connection of this thread, or a new one; after an error it is closed."""
+        if time.monotonic() - self._opened_at > _LONGEST_S:
+            self.close_idle()
+        idle, self._idle = cast("C | None", self._idle), None
+        connection, opened_at = idle, self._opened_at
+        if connection is None:
+            connection, opened_at = connect(), time.monotonic()
+        try:
+            yield connection
+        except BaseException:
+            self._has_failed_again = idle is not None
+            connection.close()
+            raise
+        if self._keeps and self._idle is None:
+            self._idle, self._opened_at = connection, opened_at
+        else:
+            connection.close()
+
+    def close_idle(self) -> None:
+        """Close the connection of this thread until the next request."""
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.close()
+
+    def failed_when_kept(self) -> bool:
+        """Tell, once, whether a connection failed that had served earlier requests.
+
+        The server may have restarted or become a standby since it was opened.
+        """
+        failed, self._has_failed_again = self._has_failed_again, False
+        return failed
+
+
+@runtime_checkable
+class ConnectedSink(Protocol):
+    """A sink that opens a connection for each request, unless it is kept."""
+
+    @property
+    def kept(self) -> KeptConnection:
+        """Return the connections that are kept."""
+        ...
+
+
+def kept_of(sink: object) -> KeptConnection:
+    """Return the connections that a sink keeps; other sinks keep none here."""
+    return sink.kept if isinstance(sink, ConnectedSink) else KeptConnection()
