@@ -7,7 +7,7 @@ judged again in this process, without a task and without a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -61,6 +61,8 @@ class Increment:
     # for each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
     verdict: Verdict  # on the read
+    # raises where the read is not exact: the log moved, or its deadline passed
+    check: Callable[[], object]
 
     @property
     def records(self) -> int:
@@ -73,8 +75,11 @@ def read_increment(
 ) -> Increment:
     """Read the records that lead to a later frontier.
 
+    The read is exact if the log has not moved meanwhile, which the caller has to check, before
+    anything of it is used outside (`Increment.check`).
+
     Raises:
-        VerdictError: the log does not lead there from the present frontier, or moved meanwhile.
+        VerdictError: the log does not lead there from the present frontier.
         CorruptRecordError: a record is none that capture wrote.
         UnavailableLogError: the brokers do not answer.
     """
@@ -114,9 +119,11 @@ def read_increment(
     with ThreadPoolExecutor(_AT_ONCE, "increment") as pool:
         read = partial(_changed, kafka, tables, record)
         changed = dict(zip(tables.topics, pool.map(read, tables.topics), strict=True))
-    check_still_exact(kafka, cut, judge_facts, clock)
     return Increment(
-        tables=replace(tables, record=record, states=facts.states), changed=changed, verdict=verdict
+        tables=replace(tables, record=record, states=facts.states),
+        changed=changed,
+        verdict=verdict,
+        check=partial(check_still_exact, kafka, cut, judge_facts, clock),
     )
 
 

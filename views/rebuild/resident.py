@@ -22,7 +22,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -110,6 +110,8 @@ MOST_OFFSETS = 300_000
 """Most offsets between two frontiers that this process reads; Spark's tasks read more."""
 MOST_ROWS = 300_000
 """Most rows of all tables from which a view's changed rows are computed here."""
+_MANY_KEYS = 10_000
+"""Changed keys of a round from which on each proof uses all cores."""
 _AT_ONCE_S = 0.1
 """Changes that came during a round make the next one begin within this time."""
 _MOST_DECODED_BYTES = 8 << 20
@@ -616,16 +618,19 @@ class Resident:
         if self._held.offsets_to(newest.record) > MOST_OFFSETS:
             raise NotHereError("much has changed since")
         try:
-            with ThreadPoolExecutor(1, "proofs") as pool:
+            with ThreadPoolExecutor(2, "proofs") as pool:
                 proving = pool.submit(self._prove_to, newest)
                 with stages.stage("scan", "what came since"):
                     step = self._held.step(self.kafka, newest, self._local.held)
+                is_exact = pool.submit(step.check)
                 with stages.stage("merge", "what changed"):
                     self._compute(step)
                     self._decoded.clear()
                 with stages.stage("prove", "what came since, read once more"):
                     proving.result()
                     self._compare(step)
+                    self._require_exact(is_exact)
+                    self._spread(is_much=sum(map(len, step.changed.values())) > _MANY_KEYS)
             self._prove_and_send(newest.record.frontier, step.logs.position, stages)
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error
@@ -649,6 +654,23 @@ class Resident:
             self._proofs.begin(newest.record, tables, newest.captured, asked_ms=newest.asked_ms)
         else:
             self._proofs.advance(newest.record, newest.captured, asked_ms=newest.asked_ms)
+
+    def _require_exact(self, check: Future[None]) -> None:
+        """Raise where what was read is not exact; then the rows that have it are not kept.
+
+        Where only nobody could tell, a start compares them with the log, if it proves.
+        """
+        try:
+            check.result()
+        except ChangelogError as error:
+            if self._proofs is None or not isinstance(error, UnavailableError):
+                self._local.discard()
+            raise
+
+    def _spread(self, *, is_much: bool) -> None:
+        """Have each proof use all cores, or one."""
+        if self._proofs is not None:
+            self._proofs.spread(is_much=is_much)
 
     def _compare(self, step: Step) -> None:
         """Compare the numbers of touched keys according to the two readers of the log.
@@ -836,6 +858,7 @@ class Resident:
         """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
         if self._proofs is None:
             return
+        self._spread(is_much=True)
         for view in self._views:
             if view.error is not None:
                 continue

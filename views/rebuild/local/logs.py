@@ -9,7 +9,7 @@ their sum says of two states of a view which one is the later.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -48,6 +48,16 @@ class Step:
     # of each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
     verdict: Verdict  # on the read
+    checks: tuple[Callable[[], object], ...]  # of what was read of each capture's log
+
+    def check(self) -> None:
+        """Check that what was read is exact; not needed before it is used outside.
+
+        Raises VerdictError: a log moved meanwhile, or a deadline passed; UnavailableLogError: the
+        brokers do not answer.
+        """
+        for check in self.checks:
+            check()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +98,7 @@ class HeldLogs:
     def step(
         self, kafka: KafkaConnection, newest: Newest, tables: Mapping[TableName, LocalTable]
     ) -> Step:
-        """Read what leads to later places.
+        """Read what leads to later places; whether that is exact, the step says (`Step.check`).
 
         `tables`: the rows, which have what a record of a declared log leaves out.
 
@@ -102,11 +112,12 @@ class HeldLogs:
             raise VerdictError("other captures are read than before")
         changed: dict[TableName, list[FetchedRecord]] = {}
         verdicts: dict[str, Verdict] = {}
-        captured = []
+        captured, checks = [], []
         allowance_ms = 0
         for captured_log, record in zip(self.captured, newest.captured, strict=True):
             increment = read_increment(kafka, captured_log, record)
             captured.append(increment.tables)
+            checks.append(increment.check)
             changed |= increment.changed
             verdicts |= increment.verdict.topics
             allowance_ms = increment.verdict.allowance_ms
@@ -119,6 +130,7 @@ class HeldLogs:
             logs=replace(self, record=newest.record, captured=tuple(captured)),
             changed=changed,
             verdict=together(verdicts, allowance_ms),
+            checks=tuple(checks),
         )
 
 
