@@ -95,10 +95,10 @@ def test_rows_are_those_that_a_whole_write_would_give(bench):
     assert sink.position(1) is None
     assert sink.holds_back(1) is None
     changed = [row(3, 333), row(25, 25), *ODD]
-    sink.apply(1, *delta(bench, sink, changed, [row(4, 0), row(99, 0)]), at(100))
+    rows = sink.apply(1, *delta(bench, sink, changed, [row(4, 0), row(99, 0)]), at(100))
     assert sink.position(1) == at(100)
     after = [row(n, n) for n in range(20) if n not in {3, 4}] + changed
-    assert sink.rows(1) == len(after)
+    assert rows == sink.rows(1) == len(after)
     whole = bench.sink(KEY)
     frame = bench.spark.createDataFrame(after, SCHEMA)
     whole.open(2, frame.schema)

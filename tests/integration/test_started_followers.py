@@ -2,12 +2,16 @@
 
 import logging
 import sqlite3
+from typing import Any
 
 import pytest
+import redis
 
-from changelog.contract.base.errors import UnavailableLogError
+from changelog.contract.base.errors import LogMovedError, UnavailableLogError
+from replay.store import increment
 from tests.support.matrix import first
 from tests.support.shop import Shop, opened_shop
+from tests.support.sql import execute
 from views.rebuild import resident
 from views.rebuild.local import kept, room
 from views.rebuild.local.kept import LocalTables
@@ -15,8 +19,11 @@ from views.rebuild.local.logs import HeldLogs
 from views.rebuild.local.sent import SentDigests
 from views.rebuild.local.visible import VisibleChanges
 from views.rebuild.rebuild import RebuildRun
+from views.sinks.kept import KeptConnection
 
 GOES_ON = "goes on from what an earlier follower has kept, without Spark"
+ENDED = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = 'changelog' AND datname = current_database() AND pid <> pg_backend_pid()"""
 AWAY = """UPDATE orders SET customer_id = 3 WHERE id = 7; DELETE FROM lines WHERE order_id = 9;
 INSERT INTO orders VALUES (901, 3, 12.50, NULL); UPDATE customers SET name = 'other' WHERE id = 5"""
 
@@ -116,6 +123,59 @@ def test_after_an_outage_of_the_brokers_it_goes_on_without_spark(shop, no_spark,
         assert not follower.is_here
         assert follower.round().error is None
         assert follower.is_here
+        shop.is_right()
+
+
+class StoppedError(Exception):
+    """Spark would make the round."""
+
+
+def stopped(*_):
+    raise StoppedError
+
+
+@pytest.mark.parametrize("looks", first(1, [True, False]))
+def test_of_a_read_that_is_not_exact_nothing_is_sent_or_kept(shop, monkeypatch, looks):
+    def moved(*_):
+        raise LogMovedError("another leader")
+
+    with shop.followed() as follower, monkeypatch.context() as patched:
+        shop.is_right()
+        shop.change("UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 60 AND 64")
+        patched.setattr(increment, "check_still_exact", moved)
+        patched.setattr(RebuildRun, "run_locked", stopped)
+        if looks:
+            with pytest.raises(StoppedError):
+                follower.round()
+            assert not list((shop.project.root / "warehouse" / kept.FOLDER).glob("*.sqlite"))
+            with pytest.raises(AssertionError):
+                shop.is_right()
+        else:  # the twin: where nobody looks, it is sent
+            patched.setattr(resident.Resident, "_require_exact", lambda *_: None)
+            assert follower.round().error is None
+            shop.is_right()
+    with shop.followed():
+        shop.is_right()
+
+
+@pytest.mark.parametrize("tries", first(1, [True, False]))
+def test_servers_that_end_connections_hold_no_round_up(shop, no_spark, monkeypatch, caplog, tries):
+    change = "UPDATE orders SET amount = amount + 1 WHERE id BETWEEN 65 AND 69"
+    if not tries:  # the twin
+        monkeypatch.setattr(KeptConnection, "failed_when_kept", lambda _: False)
+    cache: Any = redis.Redis.from_url(str(shop.endpoints.cache))
+    with shop.followed() as follower:
+        shop.change(change)
+        assert follower.round().error is None
+        ended = execute(shop.target, ENDED)
+        cache.client_kill_filter(_type="normal", skipme=True)
+        shop.change(change)
+        assert follower.round().error is None
+        assert ended, "a connection was kept"
+        assert ("is tried again" not in caplog.text) is tries
+        if tries:
+            shop.is_right()
+    with shop.followed():
         shop.is_right()
 
 

@@ -20,8 +20,18 @@ from views.rebuild.sending import sender as workers
 from views.rebuild.sending import sending as sends
 from views.rebuild.sending.sending import Sending
 from views.sinks.base import GONE, UnavailableSinkError
+from views.sinks.kept import KeptConnection
 
 SOON_S = 20.0
+
+
+class FakeConnection:
+    """A connection whose server may have become a standby."""
+
+    is_stale = is_closed = False
+
+    def close(self):
+        self.is_closed = True
 
 
 class FakeSink:
@@ -36,6 +46,12 @@ class FakeSink:
         self.open = threading.Event()
         self.open.set()
         self.entered = threading.Event()
+        self.kept = KeptConnection()
+        self.connections: list[FakeConnection] = []
+
+    def connected(self):
+        self.connections.append(FakeConnection())
+        return self.connections[-1]
 
     def published(self):
         self.asked += 1
@@ -47,15 +63,14 @@ class FakeSink:
         assert generation == 1
         self.entered.set()
         assert self.open.wait(SOON_S)
-        if self.error is not None:
-            raise self.error
+        with self.kept.lent(self.connected) as connection:
+            if self.error is not None or connection.is_stale:
+                raise self.error or SinkError("cannot execute INSERT in a read-only transaction")
         for line in delta.to_pylist():
             self.rows_held.pop(line[KEY], None)
             if not line[GONE]:
                 self.rows_held[line[KEY]] = line["value"]
         self.applied.append(int(position.commit_lsn))
-
-    def rows(self, _generation):
         return len(self.rows_held)
 
 
@@ -150,6 +165,35 @@ def test_the_sinks_that_take_longest_are_sent_to_first(sinks, sending):
     sinks["entries"].open.set()
     sending.drain(SOON_S)
     assert sending.longest_first(["documents", "entries"]) == ["entries", "documents"]
+
+
+def test_what_a_kept_connection_refuses_is_tried_on_a_new_one(sinks, sending):
+    send(sending, both(a=1), at(10))
+    send(sending, both(a=2), at(20))
+    (connection,) = sinks["documents"].connections
+    connection.is_stale = True
+    send(sending, both(a=3), at(30))
+    wait_until(lambda: sinks["documents"].applied == [10, 20, 30], SOON_S, "by a new connection")
+    assert connection.is_closed
+    sinks["documents"].error = refused = SinkError("refused")
+    send(sending, both(a=4), at(40))
+    wait_until(lambda: sending.failed("documents") is refused, SOON_S, "the new one refuses it too")
+    assert len(sinks["documents"].connections) == 3, "it is tried once"
+
+
+def test_what_a_new_connection_refuses_is_not_tried_again(sinks, sending):
+    sinks["documents"].error = refused = SinkError("refused")
+    send(sending, both(a=1), at(10))
+    wait_until(lambda: sending.failed("documents") is refused, SOON_S, "told")
+    assert len(sinks["documents"].connections) == 1
+
+
+def test_a_sink_that_gets_nothing_has_no_connection(sinks, sending, monkeypatch):
+    monkeypatch.setattr(workers, "_IDLE_S", 0.01)
+    for lsn in (10, 20):
+        send(sending, both(a=lsn), at(lsn))
+        wait_until(lambda: sinks["documents"].connections[-1].is_closed, SOON_S, "it is closed")
+    assert len(sinks["documents"].connections) == 2
 
 
 def test_a_view_without_changed_keys_is_where_the_round_is(sending):
