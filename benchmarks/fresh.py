@@ -337,7 +337,7 @@ def main(
         float, typer.Option(help="Seconds before it counts: the servers' JVMs compile meanwhile.")
     ] = 60.0,
     seconds: Annotated[float, typer.Option(help="Seconds that count.")] = 60.0,
-    frontier_ms: Annotated[int, typer.Option(help="`capture.frontier_interval_ms`.")] = 70,
+    frontier_ms: Annotated[int, typer.Option(help="`capture.frontier_interval_ms`.")] = 35,
     rest_s: Annotated[float, typer.Option(help="Seconds at rest.")] = 30.0,
     burst: Annotated[int, typer.Option(help="Rows of the burst.")] = 100_000,
     verify: Annotated[str, typer.Option(help="`changed` or `none`.")] = "changed",
