@@ -623,14 +623,16 @@ class Resident:
                 with stages.stage("scan", "what came since"):
                     step = self._held.step(self.kafka, newest, self._local.held)
                 is_exact = pool.submit(step.check)
-                with stages.stage("merge", "what changed"):
-                    self._compute(step)
-                    self._decoded.clear()
-                with stages.stage("prove", "what came since, read once more"):
-                    proving.result()
-                    self._compare(step)
+                try:
+                    with stages.stage("merge", "what changed"):
+                        self._compute(step)
+                        self._decoded.clear()
+                    with stages.stage("prove", "what came since, read once more"):
+                        proving.result()
+                        self._compare(step)
+                finally:  # whatever ended it: what was read is in the tables that are kept
                     self._require_exact(is_exact)
-                    self._spread(is_much=sum(map(len, step.changed.values())) > _MANY_KEYS)
+            self._spread(is_much=sum(map(len, step.changed.values())) > _MANY_KEYS)
             self._prove_and_send(newest.record.frontier, step.logs.position, stages)
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error

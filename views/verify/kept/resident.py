@@ -9,7 +9,7 @@ proof depends on what changed. The rules are those of states that are stored in 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -209,7 +209,9 @@ class ResidentStates:
         """
         threads = self._cores if is_much else 1
         if threads != self._threads:
-            self.database.execute(f"SET threads = {threads}")
+            # An error inside DuckDB has ended it then, which is for whoever asks it next.
+            with suppress(duckdb.Error):
+                self.database.execute(f"SET threads = {threads}")
             self._threads = threads
 
     def return_freed(self) -> None:
