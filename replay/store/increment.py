@@ -61,7 +61,7 @@ class Increment:
     # for each table the last record of each key that was touched; a tombstone has no value
     changed: Mapping[TableName, list[FetchedRecord]]
     verdict: Verdict  # on the read
-    # raises where the read is not exact: the log moved, or its deadline passed
+    # raises if the read was not exact: the log moved, or the deadline passed
     check: Callable[[], object]
 
     @property
@@ -75,8 +75,8 @@ def read_increment(
 ) -> Increment:
     """Read the records that lead to a later frontier.
 
-    The read is exact if the log has not moved meanwhile, which the caller has to check, before
-    anything of it is used outside (`Increment.check`).
+    The read is exact if the log has not moved meanwhile. The caller has to check that before it
+    sends anything of it (`Increment.check`).
 
     Raises:
         VerdictError: the log does not lead there from the present frontier.

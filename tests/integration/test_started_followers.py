@@ -150,7 +150,7 @@ def test_of_a_read_that_is_not_exact_nothing_is_sent_or_kept(shop, monkeypatch, 
             assert not list((shop.project.root / "warehouse" / kept.FOLDER).glob("*.sqlite"))
             with pytest.raises(AssertionError):
                 shop.is_right()
-        else:  # the twin: where nobody looks, it is sent
+        else:  # the twin: without the check the rows are sent
             patched.setattr(resident.Resident, "_require_exact", lambda *_: None)
             assert follower.round().error is None
             shop.is_right()

@@ -111,7 +111,7 @@ MOST_OFFSETS = 300_000
 MOST_ROWS = 300_000
 """Most rows of all tables from which a view's changed rows are computed here."""
 _MANY_KEYS = 10_000
-"""Changed keys of a round from which on each proof uses all cores."""
+"""A round with more changed keys than this is proved with all cores, a smaller one with one."""
 _AT_ONCE_S = 0.1
 """Changes that came during a round make the next one begin within this time."""
 _MOST_DECODED_BYTES = 8 << 20
@@ -630,9 +630,11 @@ class Resident:
                     with stages.stage("prove", "what came since, read once more"):
                         proving.result()
                         self._compare(step)
-                finally:  # whatever ended it: what was read is in the tables that are kept
+                finally:  # also after an error: the rows kept for the next start have this read
                     self._require_exact(is_exact)
-            self._spread(is_much=sum(map(len, step.changed.values())) > _MANY_KEYS)
+            if self._proofs is not None:
+                changed = sum(map(len, step.changed.values()))
+                self._proofs.use_all_cores(is_much=changed > _MANY_KEYS)
             self._prove_and_send(newest.record.frontier, step.logs.position, stages)
         except (UnknownValueError, VerdictError) as error:
             raise NotHereError(str(error)) from error
@@ -658,9 +660,10 @@ class Resident:
             self._proofs.advance(newest.record, newest.captured, asked_ms=newest.asked_ms)
 
     def _require_exact(self, check: Future[None]) -> None:
-        """Raise where what was read is not exact; then the rows that have it are not kept.
+        """Raise if the read was not exact; the next start then cannot go on from its rows.
 
-        Where only nobody could tell, a start compares them with the log, if it proves.
+        If the brokers did not answer the check, it still can, as long as it proves: a proof
+        compares the rows with the log.
         """
         try:
             check.result()
@@ -668,11 +671,6 @@ class Resident:
             if self._proofs is None or not isinstance(error, UnavailableError):
                 self._local.discard()
             raise
-
-    def _spread(self, *, is_much: bool) -> None:
-        """Have each proof use all cores, or one."""
-        if self._proofs is not None:
-            self._proofs.spread(is_much=is_much)
 
     def _compare(self, step: Step) -> None:
         """Compare the numbers of touched keys according to the two readers of the log.
@@ -860,7 +858,7 @@ class Resident:
         """Compare all that sinks serve: a proof of some keys does not say that no other changed."""
         if self._proofs is None:
             return
-        self._spread(is_much=True)
+        self._proofs.use_all_cores(is_much=True)
         for view in self._views:
             if view.error is not None:
                 continue

@@ -284,7 +284,7 @@ class ForwardSink(Sink, Protocol):
         of the log that the generation does not contain afterwards.
 
         Returns:
-            The number of rows that the generation has then, including rows left out.
+            The number of rows of the generation afterwards, including rows left out.
 
         Raises SinkError: there is no such generation, it is not sealed, or a row is refused.
         """

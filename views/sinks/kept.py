@@ -1,8 +1,8 @@
-"""Connections that stay open between requests, for a thread that makes many of them.
+"""Connections that stay open between requests, for a thread that makes many requests.
 
-A connection costs a server a process, or a handshake, and a follower writes to each sink several
-times a second. Only the thread that asks for it keeps one: another thread, a task of Spark's and
-every other command open a connection for each request, as before.
+A connection costs PostgreSQL a process and a cache a handshake, and a follower writes to each sink
+several times a second. Only a thread that asks for it keeps its connection. Other threads, tasks of
+Spark's and all other commands open one for each request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Closable(Protocol):
 
 C = TypeVar("C", bound=Closable)
 _LONGEST_S = 60.0
-"""So long a connection is kept: afterwards the address may lead to another server."""
+"""A connection is replaced after this time: the address may lead to another server by then."""
 
 
 class KeptConnection(threading.local):
@@ -34,10 +34,10 @@ class KeptConnection(threading.local):
         self._keeps = False
         self._idle: Closable | None = None
         self._opened_at = 0.0
-        self._has_failed_again = False
+        self._failed_when_kept = False
 
     def __reduce__(self) -> tuple[type[KeptConnection], tuple[()]]:
-        """Leave the connections here when a client is sent elsewhere."""
+        """Pickle without the connections."""
         return KeptConnection, ()
 
     @contextmanager
@@ -62,7 +62,7 @@ class KeptConnection(threading.local):
         try:
             yield connection
         except BaseException:
-            self._has_failed_again = idle is not None
+            self._failed_when_kept = idle is not None
             connection.close()
             raise
         if self._keeps and self._idle is None:
@@ -77,24 +77,24 @@ class KeptConnection(threading.local):
             idle.close()
 
     def failed_when_kept(self) -> bool:
-        """Tell, once, whether a connection failed that had served earlier requests.
+        """Tell whether the last failure was on a kept connection; each failure is told once.
 
         The server may have restarted or become a standby since it was opened.
         """
-        failed, self._has_failed_again = self._has_failed_again, False
+        failed, self._failed_when_kept = self._failed_when_kept, False
         return failed
 
 
 @runtime_checkable
 class ConnectedSink(Protocol):
-    """A sink that opens a connection for each request, unless it is kept."""
+    """A sink whose threads may keep their connections to its server."""
 
     @property
     def kept(self) -> KeptConnection:
-        """Return the connections that are kept."""
+        """Return the connection that each thread keeps."""
         ...
 
 
 def kept_of(sink: object) -> KeptConnection:
-    """Return the connections that a sink keeps; other sinks keep none here."""
+    """Return a sink's kept connection, or an unused one for sinks that have none."""
     return sink.kept if isinstance(sink, ConnectedSink) else KeptConnection()

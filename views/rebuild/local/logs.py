@@ -51,7 +51,7 @@ class Step:
     checks: tuple[Callable[[], object], ...]  # of what was read of each capture's log
 
     def check(self) -> None:
-        """Check that what was read is exact; not needed before it is used outside.
+        """Check that the read was exact, before anything of it is sent.
 
         Raises VerdictError: a log moved meanwhile, or a deadline passed; UnavailableLogError: the
         brokers do not answer.
@@ -98,7 +98,7 @@ class HeldLogs:
     def step(
         self, kafka: KafkaConnection, newest: Newest, tables: Mapping[TableName, LocalTable]
     ) -> Step:
-        """Read what leads to later places; whether that is exact, the step says (`Step.check`).
+        """Read what leads to later places; `Step.check` tells whether the read was exact.
 
         `tables`: the rows, which have what a record of a declared log leaves out.
 

@@ -29,7 +29,7 @@ log = logging.getLogger("changelog.views")
 _LATE_S = 5.0
 """Rows that come so much later than they were proved are worth a line."""
 _IDLE_S = 5.0
-"""A sink that gets nothing for so long is left without a connection until it gets something."""
+"""The connection to a sink is closed when nothing was sent for this long."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Between attempts while a sink does not answer; the last one again and again."""
 
@@ -200,7 +200,7 @@ class Sender:
         return self._waiting is not None or (self._left is not None and not self._left.answers)
 
     def _attempt(self, some: Waiting | None) -> None:
-        """Send or probe; what fails on a connection that was kept is tried on a new one."""
+        """Send or probe; after a failure on a kept connection, try once more on a new one."""
         try:
             self._send_or_probe(some)
         except ElsewhereError:

@@ -78,7 +78,7 @@ class CacheForward:
         gone: Sequence[str],
         position: Position,
     ) -> int:
-        """Set and remove entries, and the position, in one step; return how many there are then."""
+        """Set and remove entries, and the position, in one step; return the number of entries."""
         pipeline: Any
         with client.pipeline(transaction=True) as pipeline:
             pipeline.watch(self.key)

@@ -1,7 +1,6 @@
 """Opens connections to Redis or Valkey, a server or a cluster; their errors become SinkErrors.
 
-A client has only the address and two times, and connections that it leaves behind, so it can be
-pickled for executors.
+A client is pickled for executors: with its address and times, without its kept connections.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class CacheClient:
     def client(self) -> Iterator[Connection]:
         """Open a connection; errors inside the block become SinkErrors.
 
-        A thread that keeps its connections gets the one that it had.
+        A thread that keeps its connection gets the same one again.
         """
         with self._errors(), self.kept.lent(self._connected) as client:
             yield client

@@ -118,7 +118,7 @@ class CacheSink:
 
     @property
     def kept(self) -> KeptConnection:
-        """Return the connections that are kept."""
+        """Return the connection that each thread keeps."""
         return self._server.kept
 
     def check(self, schema: StructType) -> None:

@@ -61,7 +61,7 @@ class PostgresForward:
     also: sql.Identifier | None = None  # another table that the delta is applied to
 
     def apply(self, cursor: Any, delta: pa.Table, position: Position) -> int:  # noqa: ANN401
-        """Apply a delta inside the transaction of a cursor; return how many rows there are then.
+        """Apply a delta inside the transaction of a cursor; return the number of rows afterwards.
 
         Raises SinkError: another process has gone further, or a row has no exact form;
         psycopg2.Error: the server refuses a row.

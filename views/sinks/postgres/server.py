@@ -1,7 +1,6 @@
 """Opens connections to the PostgreSQL that serves views; its errors become SinkErrors.
 
-A client has only the address and two times, and connections that it leaves behind, so it can be
-pickled for executors.
+A client is pickled for executors: with its address and times, without its kept connections.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class PostgresClient:
     def connection(self, name: str = "changelog") -> Iterator[Connection]:
         """Open a connection in autocommit mode; errors inside the block become SinkErrors.
 
-        A thread that keeps its connections gets the one that it had.
+        A thread that keeps its connection gets the same one again.
 
         Raises:
             UnavailableSinkError: no server answers, or it ended the connection.

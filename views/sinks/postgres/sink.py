@@ -174,7 +174,7 @@ class PostgresSink:
 
     @property
     def kept(self) -> KeptConnection:
-        """Return the connections that are kept."""
+        """Return the connection that each thread keeps."""
         return self._server.kept
 
     @property

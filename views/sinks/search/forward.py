@@ -67,11 +67,11 @@ class SearchForward:
     ) -> int:
         """Write and remove documents, then show all of them to searchers at once.
 
-        Returns:
-            The number of rows afterwards, including rows left out.
-
         `come`: the documents to write. `gone`: ids of documents to remove. `most`: how many refused
         rows the index may leave out.
+
+        Returns:
+            The number of rows afterwards, including rows left out.
 
         Raises SinkError: the server refuses a document, or another process has gone further.
         """

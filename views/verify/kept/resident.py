@@ -46,7 +46,7 @@ from views.verify.log.tables import (
     TableState,
     create_view,
 )
-from views.verify.processes.scratch import MEMORY_LIMIT, answers, first_row, lent, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, lent, scratch
 from views.verify.processes.stages import StageTimes
 from views.verify.records.read import settings_of, unmoved
 from views.verify.values.types import quoted
@@ -85,15 +85,13 @@ class ResidentStates:
         self._logs: dict[TableName, KeptLog] = {}
         self._touched: dict[TableName, int] = {}
         self._answers = False
-        self._threads = self._cores = 0
+        self._uses_all_cores = True
         self.stages = StageTimes()  # how long each stage took
 
     def __enter__(self) -> Self:
         """Open the database."""
         self.database = self._held.enter_context(scratch(self._place, self._memory_limit))
         self._held.callback(self._kafka.close)
-        (cores,) = first_row(self.database, "SELECT current_setting('threads')") or (1,)
-        self._threads = self._cores = int(cores)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,17 +200,16 @@ class ResidentStates:
             self._answers = True
         return self._tables[table].state
 
-    def spread(self, *, is_much: bool) -> None:
-        """Have each of the next queries use all cores, or one.
+    def use_all_cores(self, *, is_much: bool) -> None:
+        """Have the next queries use all cores where there is much to do, else one.
 
-        A query of some milliseconds gains nothing from a second core, and loses a sixth to it.
+        A second core makes a query of some milliseconds no faster, and costs a sixth more CPU.
         """
-        threads = self._cores if is_much else 1
-        if threads != self._threads:
+        if is_much != self._uses_all_cores:
             # An error inside DuckDB has ended it then, which is for whoever asks it next.
             with suppress(duckdb.Error):
-                self.database.execute(f"SET threads = {threads}")
-            self._threads = threads
+                self.database.execute("RESET threads" if is_much else "SET threads = 1")
+            self._uses_all_cores = is_much
 
     def return_freed(self) -> None:
         """Return to the system what the database has freed."""
