@@ -2,15 +2,14 @@
 
 import json
 import uuid
-from contextlib import closing
 from functools import partial
-from typing import Any
 
 import httpx
 import psycopg2
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
+from changelog.kafka.cluster import Cluster
+from changelog.kafka.scan import OffsetRange, scan
 from tests.support import sql
 from tests.support.connect_workers import curl, running, states
 from tests.support.wait import wait_until
@@ -51,17 +50,13 @@ def records(kafka, prefix):
     """Returns the values of the topic of table t, from its start."""
 
     def records(table="t"):
-        config = kafka.client_config(group_id="unused", enable_auto_commit=False)
-        with closing(Consumer({**config, "log_level": 0})) as consumer:
-            place = TopicPartition(f"{prefix}.{table}", 0, 0)
-            if place.topic not in consumer.list_topics(timeout=60).topics:
-                return []
-            first, end = consumer.get_watermark_offsets(place, timeout=60)
-            consumer.assign([TopicPartition(place.topic, 0, first)])
-            found: list[Any] = []
-            while consumer.position([place])[0].offset < end - first and len(found) < end - first:
-                found += [each.value() for each in consumer.consume(1000, 0.5) if not each.error()]
-            return [json.loads(each) for each in found if each is not None]
+        topic = f"{prefix}.{table}"
+        ranges = [
+            OffsetRange(topic, 0, each.starts[0], each.ends[0])
+            for each in Cluster(kafka).standing([topic]).values()
+        ]
+        values = [record.value() for record in scan(kafka, ranges)]
+        return [json.loads(value) for value in values if value is not None]
 
     return records
 
