@@ -320,3 +320,82 @@ def test_a_followed_index_is_flushed_every_16_mb(search):
 def test_twin_by_the_servers_default_it_is_not(search):
     default = {"index.translog.flush_threshold_size": None}
     assert unflushed(search, search.sink(KEY), settings=default)() > 17 << 20
+
+
+def metadata(search, index: str) -> dict[str, Any]:
+    """Return the metadata of an index in the state of its cluster."""
+    url = f"{search.settings.search_url}/_cluster/state/metadata/{index}?expand_wildcards=all"
+    state = httpx.get(url, verify=authorities()).raise_for_status().json()
+    return dict(state["metadata"]["indices"][index])
+
+
+def test_a_delta_changes_nothing_in_the_state_of_the_search_cluster(search):
+    served(search, [row(1, 1)])
+    sink = search.sink(KEY)
+    sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(5))
+    indices = [f"{search.view}-000001", f"{search.view}-positions"]
+    before = [metadata(search, index) for index in indices]
+    sink.apply(1, *delta(search, sink, [row(1, 3), row(2, 3)], []), at(6))
+    assert [metadata(search, index) for index in indices] == before
+    assert (sink.position(1), sink.rows(1)) == (at(6), 2)
+    assert search.served(f"{search.view}-*") == search.served(search.view)  # hidden from a search
+
+
+def test_who_was_overtaken_cannot_move_an_index_back(search):
+    served(search, [row(1, 1)])
+    late, other = search.sink(KEY), search.sink(KEY)
+    late.apply(1, *delta(search, late, [row(1, 2)], []), at(100))
+    other.apply(1, *delta(search, other, [row(2, 2)], []), at(200))
+    with pytest.raises(SinkError, match="let one process follow a view"):
+        late.apply(1, *delta(search, late, [], []), at(150))
+    assert late.position(1) == at(200)
+    with pytest.raises(SinkError, match="let one process follow a view"):
+        late.apply(1, *delta(search, late, [row(3, 3)], []), at(150))
+    late.apply(1, *delta(search, late, [row(3, 3)], []), at(300))
+    assert (other.position(1), other.rows(1)) == (at(300), 3)
+
+
+def test_a_position_that_an_older_version_wrote_is_gone_on_from(search):
+    served(search, [row(1, 1), row(2, 1)])
+    place = f"{search.settings.search_url}/{search.view}-000001/_mapping"
+    mapping = httpx.get(place, verify=authorities()).json()[f"{search.view}-000001"]["mappings"]
+    meta = {key: value for key, value in mapping["_meta"]["changelog"].items() if key != "id"}
+    body = {"_meta": {"changelog": {**meta, "rows": 1, "position": str(at(100))}}}
+    httpx.put(place, json=body, verify=authorities()).raise_for_status()
+    sink = search.sink(KEY)
+    assert (sink.position(1), sink.rows(1)) == (at(100), 1)
+    with pytest.raises(SinkError, match="let one process follow a view"):
+        sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(99))
+    httpx.put(
+        f"{search.settings.search_url}/{search.view}-000001/_settings",
+        json={"index.blocks.write": False},
+        verify=authorities(),
+    ).raise_for_status()
+    sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(101))
+    assert search.sink(KEY).position(1) == at(101)
+
+
+def test_an_index_made_again_has_not_the_position_of_the_one_before(search):
+    served(search, [row(1, 1)])
+    sink = search.sink(KEY)
+    sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(100))
+    url = f"{search.settings.search_url}/{search.view}-000001"
+    httpx.delete(url, verify=authorities()).raise_for_status()
+    served(search, [row(1, 5), row(2, 5)])
+    again = search.sink(KEY)
+    assert (again.position(1), again.rows(1)) == (None, 2)
+
+
+def test_positions_are_dropped_with_the_view_and_a_strangers_index_is_left(search):
+    url = f"{search.settings.search_url}/{search.view}-positions"
+    served(search, [row(1, 1)])
+    sink = search.sink(KEY)
+    httpx.put(url, verify=authorities()).raise_for_status()
+    with pytest.raises(SinkError, match="was not made here"):
+        sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(5))
+    sink.drop()
+    assert httpx.delete(url, verify=authorities()).status_code == 200
+    served(search, [row(1, 1)])
+    sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(5))
+    sink.drop()
+    assert httpx.get(url, verify=authorities()).status_code == 404

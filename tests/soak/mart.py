@@ -178,7 +178,9 @@ class MartJudge:
         with httpx.Client(base_url=self._search, verify=authorities(), timeout=60) as client:
             (index,) = client.get(f"/_alias/{view}").raise_for_status().json()
             meta = client.get(f"/{index}/_mapping").raise_for_status().json()[index]
-        place = meta["mappings"]["_meta"]["changelog"].get("position")
+            number = meta["mappings"]["_meta"]["changelog"]["id"]
+            document = client.get(f"/{view}-positions/_doc/{number}").json()
+        place = document.get("_source", {}).get("position")
         rows = list(self._served.documents(index))
         return int(index.rpartition("-")[2]), place and place.split(":")[1], rows
 

@@ -8,25 +8,22 @@ positions in all of them. So a process that was overtaken by another changes not
 refuses its older documents.
 
 Some refused rows may be left out: then the older document of the key is removed too, since it is
-out of date, and the index notes which rows it leaves out.
+out of date, and it is noted which rows the index leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
 from changelog.contract.base.position import Position
 from views.sinks.base import RefusedRow, not_sealed
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry, Refusal, in_batches, refused_of, too_many
+from views.sinks.search.progress import META, Progress, ProgressIndex, version_of
 from views.sinks.search.server import GONE, SearchClient
 
-META = "changelog"
 ROUTING = "routing"
-LEFT_OUT = "left_out"
-_POSITION = "position"
 _REMEMBERED = "1h"
 """How long the versions of removed documents are kept, so that a process that was overtaken cannot
 write them again. By default servers forget them in a minute."""
@@ -45,11 +42,27 @@ class SearchForward:
     ) -> None:
         self._server, self._view, self._key = server, view, tuple(key)
         self._generation, self._index = generation, index
+        self._kept_in = ProgressIndex(server, view)
+        self._last: Progress | None = None
+        """After a delta of this process. The server need not be asked for it before the next one:
+        it refuses what is older than what another process has written since."""
 
     def position(self) -> Position | None:
         """Return the position of the last delta."""
-        text = self.meta().get(_POSITION)
-        return None if text is None else Position.parse(text)
+        return self.progress().position
+
+    def progress(self) -> Progress:
+        """Return the position, and the rows that there are and that are left out.
+
+        Raises SinkError: the generation is not sealed.
+        """
+        return self._kept_in.read(self._index, self._sealed())
+
+    def _sealed(self) -> dict[str, Any]:
+        meta = self.meta()
+        if meta.get("rows") is None:
+            raise not_sealed(self._view, self._generation, [self._generation])
+        return meta
 
     def holds_back(self) -> str | None:
         """Return the reason why searchers would see a delta in parts, or None."""
@@ -60,7 +73,7 @@ class SearchForward:
 
     def left_out(self) -> list[RefusedRow]:
         """Return the rows that the index leaves out."""
-        return [RefusedRow(*refused) for refused in self.meta().get(LEFT_OUT, [])]
+        return list(self.progress().left_out)
 
     def apply(
         self, come: Sequence[Entry], gone: Sequence[str], position: Position, most: int = 0
@@ -75,12 +88,13 @@ class SearchForward:
 
         Raises SinkError: the server refuses a document, or another process has gone further.
         """
-        meta = self.meta()
-        if meta.get("rows") is None:
-            raise not_sealed(self._view, self._generation, [self._generation])
-        reached = None if _POSITION not in meta else Position.parse(meta[_POSITION])
-        refuse_older(self._view, self._generation, reached, position)
-        if reached is None:
+        meta, last = self._sealed(), self._last
+        self._last = None
+        if last is None:
+            last = self._kept_in.read(self._index, meta)
+            self._kept_in.make()
+        refuse_older(self._view, self._generation, last.position, position)
+        if last.position is None:
             settings = {
                 "index": {
                     "blocks.write": False,
@@ -92,32 +106,32 @@ class SearchForward:
             self._server.request("PUT", f"/{self._index}/_settings", settings)
         routed_by = meta[ROUTING]["place"] if meta.get(ROUTING) else None
         refused: list[Refusal] = []
-        version = int(position.commit_lsn) + position.sequence
-        bulk = self._server.bulk(self._index, version, routed_by, left_out_at_most=most)
+        bulk = self._server.bulk(
+            self._index, version_of(position), routed_by, left_out_at_most=most
+        )
         with bulk as write:
             for batch in in_batches([*come, *((name, GONE) for name in gone)]):
                 refused.extend(write(batch))
-            left_out = self._left_out_after(meta, {*(name for name, _ in come), *gone}, refused)
+            covered = {*(name for name, _ in come), *gone}
+            left_out = (
+                *(row for row in last.left_out if row.id not in covered),
+                *(refused_of(refusal, self._key) for refusal in refused),
+            )
             if refused and len(left_out) > most:
                 raise too_many(self._index, most, refused)
             # The older documents of refused keys are out of date.
             for batch in in_batches((name, GONE) for name, _, _ in refused):
                 write(batch)
         self._server.request("POST", f"/{self._index}/_refresh")
-        count = self._server.request("GET", f"/{self._index}/_count")["count"]
-        refuse_older(self._view, self._generation, self.position(), position)
-        mapping_meta = {META: {**meta, "rows": count, LEFT_OUT: left_out, _POSITION: str(position)}}
-        self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": mapping_meta})
-        return int(count) + len(left_out)
+        count = int(self._server.request("GET", f"/{self._index}/_count")["count"])
+        progress = Progress(position, count, left_out)
+        self._kept_in.write(self._index, meta, progress)
+        self._last = progress
+        return count + len(left_out)
 
-    def _left_out_after(
-        self, meta: dict[str, Any], covered: set[str], refused: Sequence[Refusal]
-    ) -> list[Any]:
-        """Return the refused rows of the index after a delta has covered some ids."""
-        stays = [
-            refused_row for refused_row in meta.get(LEFT_OUT, []) if refused_row[0] not in covered
-        ]
-        return [*stays, *(list(astuple(refused_of(refusal, self._key))) for refusal in refused)]
+    def forget(self) -> None:
+        """Remove what is kept beside an index that is about to be removed."""
+        self._kept_in.forget(self._index, self.meta())
 
     def meta(self) -> dict[str, Any]:
         """Return the metadata of the index."""

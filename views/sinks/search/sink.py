@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass
@@ -30,8 +31,9 @@ from views.sinks.base import (
 from views.sinks.forward import entries_of, entry_columns, entry_values
 from views.sinks.load import Entry, Refusal, load, too_many
 from views.sinks.search.column_types import field_count, properties
-from views.sinks.search.forward import LEFT_OUT, META, ROUTING, SearchForward
+from views.sinks.search.forward import ROUTING, SearchForward
 from views.sinks.search.options import SearchOptions, flat, merged_over
+from views.sinks.search.progress import ID, LEFT_OUT, META, ProgressIndex
 from views.sinks.search.server import SearchClient
 from views.sinks.shape import check_shape
 from views.sinks.unique import assert_unique
@@ -84,6 +86,7 @@ class SearchSink:
         self._left_out_at_most = left_out_at_most
         self._left_out: tuple[RefusedRow, ...] = ()
         self._opened: Opened | None = None
+        self._forwards: dict[int, SearchForward] = {}
 
     def check(self, schema: StructType) -> None:
         """Refuse names that OpenSearch reserves, and options for missing columns."""
@@ -113,7 +116,7 @@ class SearchSink:
         settings.setdefault(_FIELDS, max(_FIELDS_LIMIT, 2 * field_count(mapping)))
         body = {
             "settings": {"index": settings},
-            "mappings": {"dynamic": False, "properties": mapping, "_meta": self._meta(None)},
+            "mappings": {"dynamic": False, "properties": mapping, "_meta": self._meta()},
         }
         with self._naming_options():
             self._server.request("PUT", f"/{self._index(generation)}", body)
@@ -150,20 +153,26 @@ class SearchSink:
         settings |= {"translog.durability": None, "blocks.write": True}
         with self._naming_options():
             self._server.request("PUT", f"/{index}/_settings", {"index": settings})
-        self._server.request("PUT", f"/{index}/_mapping", {"_meta": self._meta(count)})
+        sealed = {**self._forward(current.generation).meta(), "rows": count}
+        if self._left_out:
+            sealed[LEFT_OUT] = [astuple(refused) for refused in self._left_out]
+        self._server.request("PUT", f"/{index}/_mapping", {"_meta": {META: sealed}})
         self._opened = None
         return self.address(current.generation)
 
     def rows(self, generation: int) -> int:
         """Return the number of documents of a sealed generation."""
-        rows = self._generations().get(generation)
-        if rows is None:
-            raise not_sealed(self._view, generation, self.generations())
-        return rows
+        self._require_sealed(generation)
+        return self._forward(generation).progress().rows
+
+    def _require_sealed(self, generation: int) -> None:
+        generations = self._generations()
+        if generations.get(generation) is None:
+            raise not_sealed(self._view, generation, sorted(generations))
 
     def address(self, generation: int) -> Address:
         """Return the index of a sealed generation."""
-        self.rows(generation)
+        self._require_sealed(generation)
         location = {"url": self._server.url, "index": self._index(generation)}
         if routing := self._forward(generation).meta().get(ROUTING):
             location["routing"] = routing["column"]
@@ -177,7 +186,7 @@ class SearchSink:
 
     def publish(self, generation: int) -> None:
         """Move the alias to a sealed generation, in one request."""
-        self.rows(generation)
+        self._require_sealed(generation)
         current = self.published()
         if generation == current:
             return
@@ -193,7 +202,9 @@ class SearchSink:
         """Remove a generation's index."""
         refuse_published(self._view, generation, self.published())
         if generation in self._generations():
+            self._forward(generation).forget()
             self._server.request("DELETE", f"/{self._index(generation)}")
+        self._forwards.pop(generation, None)
 
     def drop(self) -> None:
         """Remove the alias, then each generation's index."""
@@ -203,6 +214,8 @@ class SearchSink:
             self._server.request("POST", "/_aliases", {"actions": [{"remove": old}]})
         for generation in self._generations():
             self._server.request("DELETE", f"/{self._index(generation)}")
+        ProgressIndex(self._server, self._view).drop()
+        self._forwards.clear()
 
     def published(self) -> int | None:
         """Return the generation that the alias points to.
@@ -255,12 +268,15 @@ class SearchSink:
         return self._forward(generation).position()
 
     def _forward(self, generation: int) -> SearchForward:
-        return SearchForward(
-            self._server, self._view, self._key, generation, self._index(generation)
-        )
+        if generation not in self._forwards:
+            index = self._index(generation)
+            self._forwards[generation] = SearchForward(
+                self._server, self._view, self._key, generation, index
+            )
+        return self._forwards[generation]
 
     def _generations(self) -> dict[int, int | None]:
-        """Return the number of rows of each generation; None of one that is not sealed.
+        """Return the rows that each generation was sealed with; None of one that is not sealed.
 
         Others may have indices with such names, so only an index with our metadata counts.
         """
@@ -286,13 +302,12 @@ class SearchSink:
             facts = str(error).partition(" | hint: ")[0]
             raise SinkError(facts, hint=f"see views/{self._view}.search.json") from error
 
-    def _meta(self, rows: int | None) -> dict[str, Any]:
-        meta: dict[str, Any] = {"view": self._view, "rows": rows}
+    def _meta(self) -> dict[str, Any]:
+        """Return the metadata of an index that is not sealed yet."""
+        meta: dict[str, Any] = {"view": self._view, ID: uuid.uuid4().hex, "rows": None}
         place = self._options.routed_by(self._view, self._key)
         if place is not None:
             meta[ROUTING] = {"column": self._options.routing, "place": place}
-        if rows is not None and self._left_out:
-            meta[LEFT_OUT] = [astuple(refused) for refused in self._left_out]
         return {META: meta}
 
     def _not_ours(self, object_kind: str) -> SinkError:
