@@ -3,7 +3,7 @@
 All runs on this machine: the source with an application that changes a thousand rows a second,
 capture, the broker, three servers, and `rebuild-view --follow` of the six views of
 `benchmarks.mart`, which are proved as by default. Four times a second a probe changes rows that
-each view shows; it counts from its commit until a reader who asks ten times a second gets it.
+each view shows; it counts from its commit until a reader who asks twenty times a second gets it.
 
 | figure | of |
 |---|---|

@@ -1,7 +1,7 @@
 """Readers of the mart's views: the newest probe of each, and all rows beside PostgreSQL's.
 
-A reader asks each view ten times a second for the rows that only probes touch, in a thread of its
-own. `differing` compares all that is served with what the source answers, value by value.
+A reader asks each view twenty times a second for the rows that only probes touch, in a thread of
+its own. `differing` compares all that is served with what the source answers, value by value.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.probes import Reader
 from changelog.runtime.tls_trust import authorities
 from changelog.stack.base.state import Endpoints
 
+_EVERY_S = 0.05
 _PAGE = 5_000
 _AHEAD = 400
 """So many probes may be shown at once: each has a key of its own in the histogram."""
@@ -28,7 +29,7 @@ _AHEAD = 400
 
 def reader_of(view: str, newest: Callable[[], int]) -> Reader:
     """Return a reader of a view that shows the one probe."""
-    return Reader(view, lambda: {1: newest()})
+    return Reader(view, lambda: {1: newest()}, _EVERY_S)
 
 
 class Served:
