@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -45,11 +46,16 @@ from views.verify.log.tables import (
     PARTITION_COLUMN,
     TableState,
     create_view,
+    decoded_tables,
+    inexact_in,
 )
-from views.verify.processes.scratch import MEMORY_LIMIT, answers, lent, scratch
+from views.verify.processes.scratch import MEMORY_LIMIT, answers, insert, lent, scratch, together
 from views.verify.processes.stages import StageTimes
 from views.verify.records.read import settings_of, unmoved
 from views.verify.values.types import quoted
+
+_REPLACED_BYTES = 32 << 20
+"""Of decoded rows that replace others in one step."""
 
 
 class ResidentStates:
@@ -281,28 +287,34 @@ class ResidentStates:
     ) -> Taken:
         with self.stages.of("read"):
             folded = log.fold(table, behind=before.frontier)
-        touched = TouchedRows(folded.survivors)
-        with self.stages.of("fold and decode"):
-            layer = log.load(replace(folded, survivors=touched), keyed=True)
-            _require_keyed(layer)
-        with self.stages.of("kept"):
-            self._replace_rows(layer, touched, taken.state.base)
-        self._touched[table] = sum(map(len, touched.keys))
-        inexact = taken.state.inexact | layer.inexact
-        state = replace(layer, base=taken.state.base, inexact=inexact)
-        create_view(self.database, state)
-        self.database.execute(f"DROP TABLE {quoted(layer.base)}")
+        form = log.form(folded, keyed=True)
+        _require_keyed(form)
+        assert folded.decoder is not None  # noqa: S101 - else it has no form
+        state = replace(form, base=taken.state.base, inexact=taken.state.inexact)
+        touched, count = TouchedRows(folded.survivors), 0
+        decoded = decoded_tables(state, folded.decoder, touched)
+        with self.stages.of("fold, decode and replace"):
+            for rows in chain(together(decoded, _REPLACED_BYTES), [None]):
+                # Of all records that were read by now; those of rows are decoded after their keys.
+                count += self._remove(state.base, touched)
+                if rows is not None:
+                    insert(self.database, state.base, rows)
+                    state = replace(state, inexact=state.inexact | inexact_in(state, rows))
+        self._touched[table] = count
+        if state != taken.state:
+            create_view(self.database, state)
         since = {"lsn": str(before.frontier.lsn), "begun": ""}
         return Taken(state=state, records=folded.records, since=since)
 
-    def _replace_rows(self, layer: TableState, touched: TouchedRows, base: str) -> None:
-        """Replace the rows of the touched keys."""
-        chunks = [chunk for array in touched.keys for chunk in array.chunks]
+    def _remove(self, base: str, touched: TouchedRows) -> int:
+        """Remove the rows of the touched keys; return how many keys there were."""
+        chunks = [chunk for array in touched.taken() for chunk in array.chunks]
         keys = pa.table({KEY_COLUMN: pa.chunked_array(chunks, pa.binary())})
-        gone = f"{KEY_COLUMN} IN (SELECT {KEY_COLUMN} FROM touched)"
-        with lent(self.database, "touched", keys):
-            self.database.execute(f"DELETE FROM {quoted(base)} WHERE {gone}")
-        self.database.execute(f"INSERT INTO {quoted(base)} BY NAME FROM {quoted(layer.base)}")
+        if keys.num_rows:
+            gone = f"{KEY_COLUMN} IN (SELECT {KEY_COLUMN} FROM touched)"
+            with lent(self.database, "touched", keys):
+                self.database.execute(f"DELETE FROM {quoted(base)} WHERE {gone}")
+        return int(keys.num_rows)
 
     def _log(self, record: FrontierRecord) -> FrontierTables:
         return FrontierTables(

@@ -39,6 +39,12 @@ class TouchedRows:
             self.keys.append(batch["key"])
             yield batch.filter(batch["value"].is_valid())
 
+    def taken(self) -> list[pa.ChunkedArray]:
+        """Return the keys collected since the last call."""
+        keys = self.keys[:]
+        self.keys.clear()
+        return keys
+
 
 def mark_gone(
     database: duckdb.DuckDBPyConnection, state: TableState, keys: Sequence[pa.ChunkedArray]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -331,6 +331,26 @@ class FrontierTables:
         """
         return self._schemas.text(schema_id)
 
+    def form(self, folded: Folded, *, keyed: bool = False) -> TableState:
+        """Return the form of a table's rows, which are not read yet; see `load`."""
+        if folded.decoder is None or folded.schema is None:
+            raise LogError(
+                f'topic "{folded.topic}" has no row, so the columns of table '
+                f'"{folded.table}" are not known',
+                hint="leave the table out until it has a row",
+            )
+        self._loaded += 1
+        pin = self._pins.get(folded.topic)
+        return TableState(
+            folded.table,
+            folded.topic,
+            f"__state_{self._loaded}",
+            folded.schema.columns,
+            folded.schema.key,
+            is_keyed=keyed and folded.quarantine is None and is_by_column(folded.decoder),
+            choices=() if pin is None else pin.choices,
+        )
+
     def load(self, folded: Folded, *, keyed: bool = False) -> TableState:
         """Decode a table's survivors into a typed table, under the name that views use.
 
@@ -340,20 +360,8 @@ class FrontierTables:
         Raises LogError: the columns of the table are not known, since its topic has no row;
         CorruptRecordError: a record does not decode.
         """
-        if folded.decoder is None or folded.schema is None:
-            raise LogError(
-                f'topic "{folded.topic}" has no row, so the columns of table '
-                f'"{folded.table}" are not known',
-                hint="leave the table out until it has a row",
-            )
-        self._loaded += 1
-        base = f"__state_{self._loaded}"
-        columns, key = folded.schema.columns, folded.schema.key
-        pin = self._pins.get(folded.topic)
-        choices = () if pin is None else pin.choices
-        state = TableState(folded.table, folded.topic, base, columns, key, choices=choices)
-        keyed = keyed and folded.quarantine is None and is_by_column(folded.decoder)
-        state = replace(state, is_keyed=keyed)
+        state = self.form(folded, keyed=keyed)
+        assert folded.decoder is not None  # noqa: S101 - else it has no form
         is_large = folded.records >= MANY_ROWS
         state = load_state(
             self._database, state, folded.decoder, folded.survivors, is_large=is_large

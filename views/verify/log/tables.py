@@ -326,6 +326,16 @@ def create_view(
     database.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM {quoted(state.base)}")
 
 
+def inexact_in(state: TableState, rows: pa.Table) -> frozenset[str]:
+    """Return the columns with a value in some decoded rows that their type cannot hold."""
+    return frozenset(
+        column.column
+        for number, column in enumerate(state.columns)
+        if (name := f"{_ESCAPE}{number}") in rows.column_names
+        and rows[name].null_count < rows.num_rows
+    )
+
+
 def inexact_columns(database: duckdb.DuckDBPyConnection, state: TableState) -> frozenset[str]:
     """Return the columns with a value that their type cannot hold."""
     suspects = {n: c.column for n, c in enumerate(state.columns) if c.type.has_escape}
