@@ -6,10 +6,12 @@ asked for again while a partition is between two leaders (`until_led`).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar, cast
 
@@ -393,12 +395,10 @@ class Cluster:
         def make() -> Consumer:
             return reading_consumer(self._kafka, committed=committed)
 
-        with lent(self._kafka, name, make) as consumer, ThreadPoolExecutor(1) as beside:
-            future = beside.submit(consumer.offsets_for_times, places, timeout=self._answer_s)
-            while not wait([future], timeout=WAIT_S).done:
-                self.on_wait()
+        with lent(self._kafka, name, make) as consumer:
+            ask = partial(consumer.offsets_for_times, places, timeout=self._answer_s)
             try:
-                answers = future.result()
+                answers = self._asked_beside(ask)
             except KafkaException as error:
                 raise self._error(error, failure) from error
             offsets = {}
@@ -414,6 +414,17 @@ class Cluster:
                     -1 if epoch is None else epoch,
                 )
         return offsets
+
+    def _asked_beside(self, ask: Callable[[], T]) -> T:
+        """Ask the brokers by a call that waits for their answer; `on_wait` is called meanwhile."""
+        # Signals are for the main thread, which must not stand in a call of C's.
+        if self.on_wait is nothing and threading.current_thread() is not threading.main_thread():
+            return ask()
+        with ThreadPoolExecutor(1) as beside:
+            future = beside.submit(ask)
+            while not wait([future], timeout=WAIT_S).done:
+                self.on_wait()
+            return future.result()
 
     def _answer(self, future: Future[T], failure: str) -> T:
         try:

@@ -66,6 +66,8 @@ class Delta:
 
     def only(self, keys: Collection[str]) -> Delta:
         """Return the delta of some of its keys."""
+        if len(keys) == self.table.num_rows:
+            return self
         is_in = pc.is_in(self.table[KEY], value_set=pa.array(list(keys), pa.string()))
         return replace(self, table=self.table.filter(is_in))
 

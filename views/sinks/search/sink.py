@@ -222,15 +222,20 @@ class SearchSink:
 
         Raises SinkError: the alias points elsewhere too, or an index has its name.
         """
-        alias = self._server.request("GET", f"/_alias/{self._view}")
-        if alias is None:
-            if self._server.request("GET", f"/{self._view}") is not None:
-                raise self._not_ours("an index")
+        # Each round of a follower asks this, so alias and metadata by one request.
+        # Of each index its id, so that one without both is in the answer too.
+        parts = "*.aliases,*.mappings._meta,*.settings.index.uuid"
+        path = f"/{self._view},{self._view}-*?ignore_unavailable=true&filter_path={parts}"
+        indices = self._server.request("GET", path) or {}
+        if self._view in indices:
+            raise self._not_ours("an index")
+        served = [name for name, about in indices.items() if self._view in about.get("aliases", {})]
+        if not served:
             return None
-        ours = {self._index(number): number for number in self._generations()}
-        if len(alias) != 1 or not alias.keys() <= ours.keys():
-            raise self._not_ours(f"an alias of {', '.join(sorted(alias))}")
-        return ours[next(iter(alias))]
+        ours = {self._index(number): number for number in self._ours(indices)}
+        if len(served) != 1 or served[0] not in ours:
+            raise self._not_ours(f"an alias of {', '.join(sorted(served))}")
+        return ours[served[0]]
 
     def generations(self) -> list[int]:
         """List the generations that have an index."""
@@ -280,11 +285,14 @@ class SearchSink:
 
         Others may have indices with such names, so only an index with our metadata counts.
         """
-        mappings = self._server.request("GET", f"/{self._view}-*/_mapping") or {}
+        return self._ours(self._server.request("GET", f"/{self._view}-*/_mapping") or {})
+
+    def _ours(self, indices: Mapping[str, Any]) -> dict[int, int | None]:
         name = re.compile(rf"{self._view}-(\d{{6,}})")
         generations: dict[int, int | None] = {}
-        for index, content in mappings.items():
-            match, meta = name.fullmatch(index), content["mappings"].get("_meta", {}).get(META, {})
+        for index, content in indices.items():
+            match = name.fullmatch(index)
+            meta = content.get("mappings", {}).get("_meta", {}).get(META, {})
             if match and meta.get("view") == self._view:
                 generations[int(match[1])] = meta.get("rows")
         return generations
