@@ -398,7 +398,7 @@ class Cluster:
         with lent(self._kafka, name, make) as consumer:
             ask = partial(consumer.offsets_for_times, places, timeout=self._answer_s)
             try:
-                answers = self._asked_beside(ask)
+                answers = self._waited(ask)
             except KafkaException as error:
                 raise self._error(error, failure) from error
             offsets = {}
@@ -415,8 +415,8 @@ class Cluster:
                 )
         return offsets
 
-    def _asked_beside(self, ask: Callable[[], T]) -> T:
-        """Ask the brokers by a call that waits for their answer; `on_wait` is called meanwhile."""
+    def _waited(self, ask: Callable[[], T]) -> T:
+        """Call a function that waits for an answer of the brokers; `on_wait` is called meanwhile."""
         # Signals are for the main thread, which must not stand in a call of C's.
         if self.on_wait is nothing and threading.current_thread() is not threading.main_thread():
             return ask()

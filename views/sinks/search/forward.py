@@ -130,7 +130,7 @@ class SearchForward:
         return count + len(left_out)
 
     def forget(self) -> None:
-        """Remove what is kept beside an index that is about to be removed."""
+        """Remove the position of an index that is about to be removed."""
         self._kept_in.forget(self._index, self.meta())
 
     def meta(self) -> dict[str, Any]:

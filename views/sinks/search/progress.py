@@ -1,10 +1,10 @@
-"""The position of an index that goes forward, kept beside it: documents of `{view}-positions`.
+"""The positions of indexes that go forward, as documents of the index `{view}-positions`.
 
-In the mapping of the index it would be a part of the cluster's state. The node that manages the
-cluster writes that to disk as a whole and sends it to every other node, one change after the other,
-so a follower would have it do so several times a second.
+A position in the mapping of an index would be a part of the cluster's state, which the managing
+node writes to disk and sends to every other node, one change after the other. A follower would have
+it do so several times a second.
 
-What the mapping says is true until the first delta: the seal writes it there. Older versions wrote
+The mapping has the numbers of the seal, which are true until the first delta. Older versions wrote
 positions there too.
 """
 
@@ -30,7 +30,7 @@ _FLUSHED_AT = "16mb"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What an index has after a delta, or after its seal."""
+    """The position, number of rows and refused rows of an index, after a delta or its seal."""
 
     position: Position | None  # of the last delta; None before the first
     rows: int  # documents
@@ -38,7 +38,7 @@ class Progress:
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Progress:
-        """Return what a document, or the metadata of a sealed index, says."""
+        """Read a document of positions, or the metadata of a sealed index."""
         text = content.get(_POSITION)
         return cls(
             None if text is None else Position.parse(text),
@@ -75,7 +75,7 @@ class ProgressIndex:
             settings = {
                 "number_of_shards": 1,
                 "auto_expand_replicas": "0-1",
-                "hidden": True,  # a search of all indexes is none of positions
+                "hidden": True,  # a search of all indexes leaves it out
                 "refresh_interval": "-1",  # a document is read by its id
                 "translog.flush_threshold_size": _FLUSHED_AT,
             }
@@ -104,7 +104,7 @@ class ProgressIndex:
             write([(meta.get(ID, index), json.dumps(content))])
 
     def forget(self, index: str, meta: dict[str, Any]) -> None:
-        """Remove what is kept of an index that is about to be removed."""
+        """Remove the document of an index that is about to be removed."""
         self._server.request("DELETE", f"/{self._name}/_doc/{meta.get(ID, index)}")
 
     def drop(self) -> None:
