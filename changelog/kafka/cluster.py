@@ -416,7 +416,7 @@ class Cluster:
         return offsets
 
     def _waited(self, ask: Callable[[], T]) -> T:
-        """Call a function that waits for an answer of the brokers; `on_wait` is called meanwhile."""
+        """Call a function that waits for the brokers' answer; `on_wait` is called meanwhile."""
         # Signals are for the main thread, which must not stand in a call of C's.
         if self.on_wait is nothing and threading.current_thread() is not threading.main_thread():
             return ask()
