@@ -8,19 +8,20 @@ positions in all of them. So a process that was overtaken by another changes not
 refuses its older documents.
 
 Some refused rows may be left out: then the older document of the key is removed too, since it is
-out of date, and it is noted which rows the index leaves out.
+out of date, and the index notes which rows it leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from changelog.contract.base.position import Position
 from views.sinks.base import RefusedRow, not_sealed
 from views.sinks.forward import refuse_older
 from views.sinks.load import Entry, Refusal, in_batches, refused_of, too_many
-from views.sinks.search.progress import META, Progress, ProgressIndex, version_of
+from views.sinks.search.progress import LEFT_OUT, META, Progress, ProgressIndex, version_of
 from views.sinks.search.server import GONE, SearchClient
 
 ROUTING = "routing"
@@ -125,6 +126,10 @@ class SearchForward:
         self._server.request("POST", f"/{self._index}/_refresh")
         count = int(self._server.request("GET", f"/{self._index}/_count")["count"])
         progress = Progress(position, count, left_out)
+        if left_out != last.left_out:
+            refuse_older(self._view, self._generation, self.position(), position)
+            changed = {META: {**meta, LEFT_OUT: [astuple(refused) for refused in left_out]}}
+            self._server.request("PUT", f"/{self._index}/_mapping", {"_meta": changed})
         self._kept_in.write(self._index, meta, progress)
         self._last = progress
         return count + len(left_out)

@@ -4,14 +4,15 @@ A position in the mapping of an index would be a part of the cluster's state, wh
 node writes to disk and sends to every other node, one change after the other. A follower would have
 it do so several times a second.
 
-The mapping has the numbers of the seal, which are true until the first delta. Older versions wrote
-positions there too.
+The mapping has the number of rows of the seal, which is true until the first delta, and the refused
+rows, which seldom change: their keys go with the index, whatever a server keeps of documents that
+it has replaced. Older versions wrote positions there too.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from changelog.contract.base.errors import SinkError
@@ -37,13 +38,13 @@ class Progress:
     left_out: tuple[RefusedRow, ...] = ()
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> Progress:
-        """Read a document of positions, or the metadata of a sealed index."""
+    def of(cls, content: dict[str, Any], meta: dict[str, Any]) -> Progress:
+        """Read a document of positions, or the metadata of a sealed index, which is `meta`."""
         text = content.get(_POSITION)
         return cls(
             None if text is None else Position.parse(text),
             content["rows"],
-            tuple(RefusedRow(*refused) for refused in content.get(LEFT_OUT, [])),
+            tuple(RefusedRow(*refused) for refused in meta.get(LEFT_OUT, [])),
         )
 
 
@@ -63,7 +64,7 @@ class ProgressIndex:
         """Return the progress of a sealed index. `meta`: its metadata."""
         path = f"/{self._name}/_doc/{meta.get(ID, index)}"
         document = self._server.request("GET", path)
-        return Progress.of(meta if document is None else document["_source"])
+        return Progress.of(meta if document is None else document["_source"], meta)
 
     def make(self) -> None:
         """Make the index if it does not exist.
@@ -89,17 +90,12 @@ class ProgressIndex:
             )
 
     def write(self, index: str, meta: dict[str, Any], progress: Progress) -> None:
-        """Write the progress of an index, unless it is further already.
+        """Write position and number of rows of an index, unless it is further already.
 
         Raises SinkError: another process has gone further.
         """
         assert progress.position is not None  # noqa: S101 - it is that of a delta
-        content = {
-            "index": index,
-            _POSITION: str(progress.position),
-            "rows": progress.rows,
-            LEFT_OUT: [astuple(refused) for refused in progress.left_out],
-        }
+        content = {"index": index, _POSITION: str(progress.position), "rows": progress.rows}
         with self._server.bulk(self._name, version_of(progress.position)) as write:
             write([(meta.get(ID, index), json.dumps(content))])
 
