@@ -112,6 +112,11 @@ TAKEN = [
     FROM orders GROUP BY Customer
     """,
     """
+    SELECT Customer, bool_or(paid) AS a, bool_and(paid) FILTER (WHERE id > 0) AS b,
+        bool_and(amount > 1 OR status IS NULL) AS c, coalesce(bool_or(status = 'a'), false) AS d
+    FROM orders GROUP BY Customer HAVING bool_or(paid) IS NOT NULL OR count(*) > 1
+    """,
+    """
     SELECT o.id, o.placed, collect_list(struct(l.sku, named_struct('n', l.quantity) AS q))
         FILTER (WHERE l.quantity > 0) AS lines
     FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.id, o.placed
@@ -120,7 +125,7 @@ TAKEN = [
     SELECT o.customer, array_agg(l.sku ORDER BY l.quantity DESC NULLS LAST, l.id, o.id) AS s,
         array_agg(o.score ORDER BY o.day NULLS FIRST, o.id DESC, l.id) FILTER (WHERE paid) AS t,
         array_join(array_agg(l.sku ORDER BY l.id, o.id) FILTER (WHERE l.sku IS NOT NULL), ',') AS u,
-        listagg(status, '') WITHIN GROUP (ORDER BY o.id DESC, l.id) AS v, collect_list(l.id) AS w
+        listagg(status, '') WITHIN GROUP (ORDER BY o.id DESC, l.id) AS v, collect_list(l.id) AS skus
     FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.customer
     """,
     """

@@ -84,6 +84,7 @@ _OF_ONE_CLASS = (
     exp.Case,
     exp.If,
 )
+_BOOLEAN = {exp.LogicalAnd: "bool_and", exp.LogicalOr: "bool_or"}
 _TAKEN = (
     *_OF_ONE_CLASS,
     exp.Select,
@@ -116,6 +117,8 @@ _TAKEN = (
     exp.Sum,
     exp.Min,
     exp.Max,
+    exp.LogicalAnd,
+    exp.LogicalOr,
     exp.ArrayAgg,
     exp.GroupConcat,
     exp.ArrayToString,
@@ -283,6 +286,8 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "only whole numbers and decimals are taken"
         case exp.Min() | exp.Max() if _class_of(node.this) is None or node.expressions:
             return "only of numbers, texts, dates and moments"
+        case exp.LogicalAnd() | exp.LogicalOr() if not node.this.is_type("boolean"):
+            return "only booleans are taken"
         case exp.ArrayAgg() if isinstance(node.this, exp.Distinct):
             return "only a plain list, or one in an order, is taken"
         case exp.GroupConcat() if not (
@@ -729,6 +734,7 @@ def _class_of(node: exp.Expr) -> str | None:
 
 def _translate(query: exp.Query) -> None:
     """Replace structs, lists and averages by DataFusion's own calls."""
+    _translate_booleans(query)
     for average in list(query.find_all(exp.Avg)):
         digits, scale = _of_average(average) or (0, 0)
         if digits:
@@ -767,6 +773,12 @@ def _translate(query: exp.Query) -> None:
         called = exp.Anonymous(this="array_agg", expressions=[value])
         filtered = exp.Filter(this=called, expression=exp.Where(this=there))
         (around if isinstance(around, exp.Filter) else collected).replace(filtered)
+
+
+def _translate_booleans(query: exp.Query) -> None:
+    """Replace aggregates of booleans, which have other names in DataFusion."""
+    for node in list(query.find_all(*_BOOLEAN)):
+        node.replace(exp.Anonymous(this=_BOOLEAN[type(node)], expressions=[node.this]))
 
 
 def _field_of(field: exp.Expr) -> str:
