@@ -386,6 +386,21 @@ def test_an_index_made_again_has_not_the_position_of_the_one_before(search):
     assert (again.position(1), again.rows(1)) == (None, 2)
 
 
+def test_positions_that_somebody_removes_are_written_again(search):
+    served(search, [row(1, 1)])
+    sink = search.sink(KEY)
+    sink.apply(1, *delta(search, sink, [row(1, 2)], []), at(100))
+    url = f"{search.settings.search_url}/{search.view}-positions"
+    httpx.delete(url, verify=authorities()).raise_for_status()
+    assert search.sink(KEY).position(1) is None
+    with pytest.raises(SinkError, match="no such index"):
+        sink.apply(1, *delta(search, sink, [row(2, 2)], []), at(200))
+    sink.apply(1, *delta(search, sink, [row(2, 2)], []), at(200))
+    other = search.sink(KEY)
+    other.apply(1, *delta(search, other, [row(3, 3)], []), at(300))
+    assert (search.sink(KEY).position(1), other.rows(1)) == (at(300), 3)
+
+
 def test_positions_are_dropped_with_the_view_and_a_strangers_index_is_left(search):
     url = f"{search.settings.search_url}/{search.view}-positions"
     served(search, [row(1, 1)])

@@ -57,7 +57,8 @@ class SearchForward:
 
         Raises SinkError: the generation is not sealed.
         """
-        return self._kept_in.read(self._index, self._sealed())
+        meta = self._sealed()
+        return self._kept_in.read(self._index, meta) or Progress.of(meta, meta)
 
     def _sealed(self) -> dict[str, Any]:
         meta = self.meta()
@@ -91,9 +92,9 @@ class SearchForward:
         """
         meta, last = self._sealed(), self._last
         self._last = None
-        if last is None:
-            last = self._kept_in.read(self._index, meta)
+        if last is None and (last := self._kept_in.read(self._index, meta)) is None:
             self._kept_in.make()
+            last = Progress.of(meta, meta)
         refuse_older(self._view, self._generation, last.position, position)
         if last.position is None:
             settings = {

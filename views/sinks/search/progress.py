@@ -60,11 +60,14 @@ class ProgressIndex:
         self._server, self._view = server, view
         self._name = f"{view}-positions"
 
-    def read(self, index: str, meta: dict[str, Any]) -> Progress:
-        """Return the progress of a sealed index. `meta`: its metadata."""
+    def read(self, index: str, meta: dict[str, Any]) -> Progress | None:
+        """Return the progress of a sealed index, or None before the first delta.
+
+        `meta`: the metadata of the index.
+        """
         path = f"/{self._name}/_doc/{meta.get(ID, index)}"
         document = self._server.request("GET", path)
-        return Progress.of(meta if document is None else document["_source"], meta)
+        return None if document is None else Progress.of(document["_source"], meta)
 
     def make(self) -> None:
         """Make the index if it does not exist.
