@@ -196,7 +196,7 @@ def test_a_table_that_changes_its_group_is_refused_or_copied_anew(capture):
     path = capture.folder / "changelog.toml"
     path.write_text(path.read_text() + 'on_incompatible = "resnapshot"\n')
     said = capture.finish()
-    assert "copied anew" in said
+    assert "copied again" in said
     main = capture.prefix
     assert capture.publications() == {(main, "tales"), (f"{main}_side", "notes")}
     capture.sql(*LATER)

@@ -6,7 +6,6 @@ Usage: python -m tests.support.crashing_capture PROJECT [--kill POINT:TIMES] [--
 
 import argparse
 import faulthandler
-import os
 import secrets
 import signal
 import sys
@@ -92,8 +91,15 @@ def deliver_each():
 
 
 def one_by_one():
-    """No defect: take each transaction by itself, so that a frontier may stand behind each."""
+    """No defect: take each transaction by itself, and write a frontier after each."""
     intake.StreamIntake._write_bulk = lambda *_: False
+    original = schedule.FrontierSchedule.advance
+
+    def advance(self, *, idle=False):
+        self._next_at = 0.0
+        original(self, idle=idle)
+
+    schedule.FrontierSchedule.advance = advance
 
 
 def forget_to_flush():
@@ -576,13 +582,13 @@ def main():
         seen[name] += 1
         if arguments.halts and halt.exists() and halt.read_text() == name:
             halt.unlink()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.raise_signal(signal.SIGSTOP)
         if name == place and seen[name] == 1:
             execute(settings.postgres, statement)
         due = name == point and seen[name] >= int(times or 1)
         if due and (not after or seen[after] >= int(count or 1)) and not sent:
             sent.append(name)
-            os.kill(os.getpid(), getattr(signal, arguments.signal))
+            signal.raise_signal(getattr(signal, arguments.signal))
 
     # A worker is a process more: where a table is one chunk, it would only be started.
     workers = {} if arguments.small else {"capture.snapshot_workers": 1}
