@@ -12,12 +12,14 @@ from functools import partial
 
 import duckdb
 import psycopg2
+import pyarrow.compute as pc
 import pytest
 from psycopg2.extras import register_default_json, register_default_jsonb
 from pyspark.errors import PySparkException
 
 from changelog.contract.base.errors import ChangelogError, ViewError
 from tests.support.engines import Engines, Source, own_session
+from tests.support.followed_expressions import FOLLOWED
 from tests.support.postgres_queries import DDL, Drawn, fill
 from views.project.own_calls import with_own_calls
 from views.rebuild.plan.dialect import UnknownValueError
@@ -28,6 +30,7 @@ from views.verify.values.types import parse_type
 pytestmark = [pytest.mark.services, pytest.mark.spark, pytest.mark.slow]
 
 AT_ONCE = 25
+KEYS = range(1, 10)
 REAL = 700
 CLOSE, CLOSE_REALS = 1e-9, 1e-6
 NO_VALUE = (psycopg2.Error, ValueError, OverflowError)
@@ -177,11 +180,12 @@ class Asked:
         return found
 
     def _some(self, texts):
-        """Compare some expressions; the verifier is asked where Spark has an answer.
+        """Compare some expressions; others are asked where Spark has an answer.
 
         Where its proof ends with an error nothing is published, whatever Spark's answer is.
         """
         loud = self._compare(self.spark, texts)
+        self._compare(self.follower, [text for text in texts if text not in loud])
         unproved = self._compare(self.verifier, [text for text in texts if text not in loud])
         self.wrong = [one for one in self.wrong if one[1] not in unproved]
 
@@ -195,15 +199,16 @@ class Asked:
         view = self.view(query)
         try:
             ours = engine(view, reals)
-        except LOUD as error:
+        except (UnknownValueError, *LOUD) as error:
             if len(texts) > 1:
                 middle = len(texts) // 2
                 halves = (texts[:middle], texts[middle:])
                 return [text for some in halves for text in self._compare(engine, some)]
-            kind = "not proved" if isinstance(error, UnverifiableError) else "loud"
+            kinds = {UnverifiableError: "not proved", UnknownValueError: "left to Spark"}
+            kind = kinds.get(type(error), "loud")
             self.count[f"{kind} in {engine.__name__}"] += 1
             self.count[f"{kind} in {engine.__name__}: {texts[0]}: {str(error)[:300]}"] += 1
-            return [] if kind == "not proved" else texts
+            return texts if kind == "loud" else []
         ours, theirs = (
             sorted(without_zones(rows), key=lambda row: row[0]) for rows in (ours, theirs)
         )
@@ -246,6 +251,25 @@ def compare(asked, seed, expressions, queries):
         asked.query(query)
     assert asked.wrong == [], asked.count
     return asked.count
+
+
+def test_a_follower_computes_common_expressions_as_postgresql_does(asked):
+    """Where PostgreSQL has no value neither has it; a few hostile values are left to Spark."""
+    left = Counter[str]()
+    for text in FOLLOWED:
+        query = f"SELECT id, {text} AS x FROM t"
+        rows = asked.engines.followed(asked.view(query))
+        for key in KEYS:
+            try:
+                found = rows(lambda table, key=key: table.filter(pc.equal(table["id"], key)))
+            except UnknownValueError:
+                left[text] += 1
+                continue
+            theirs, reals = asked.postgresql(f"{query} WHERE id = {key}")
+            ours = [tuple(map(plained, row.values(), reals)) for row in found.to_pylist()]
+            assert without_zones(ours) == without_zones(theirs), text
+    hostile = {text: count for text, count in left.items() if count > 2}
+    assert hostile == {"s::int": 7, "(j ->> 'k')::int": 3}
 
 
 def test_a_label_that_the_schema_does_not_have_is_an_error(asked):

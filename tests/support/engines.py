@@ -171,8 +171,17 @@ class Engines:
 
     def by_follower(self, spec):
         """Return the rows that DataFusion computes; UnknownValueError if it is not known to."""
+        return self.followed(spec)()
+
+    def followed(self, spec):
+        """Return what computes the rows in DataFusion: of all rows, or of one table's chosen."""
         query = LocalQuery(spec.source, self.schemas, self.frame(spec).schema)
-        return query.rows({place: self.local[place.table] for place in spec.source.references})
+
+        def rows(chosen=lambda table: table):
+            places = spec.source.references
+            return query.rows({place: chosen(self.local[place.table]) for place in places})
+
+        return rows
 
     @cached_property
     def local(self):

@@ -265,7 +265,12 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("{i} <> ALL (ARRAY[1, 5])", "{ts} >= '2024-02-29'", "{tz} > '2024-01-01 00:00+00'"),
         *("{il} @> {il}", "{il} <@ {il}", "{il} && {il}", "{sl} @> {sl}", "{sl} && {sl}"),
         *("{il} @> '{1}'", "{il} <@ '{1,5,2,NULL}'", "{il} && ARRAY[1, 12]", "{sl} && '{a,ab}'"),
-        *("{sl} @> ARRAY[{s}, {s}]", "{il} @> ARRAY[{i}::int]", "{il} = '{1,2}'", "{il} = {il}"),
+        *(
+            "{sl} @> ARRAY[{s}::text, {s}]",
+            "{il} @> ARRAY[{i}::int]",
+            "{il} = '{1,2}'",
+            "{il} = {il}",
+        ),
         *("'{}' <@ {il}", "{il} @> '{NULL}'", "{i} = ANY({il})", "{s} <> ALL({sl})"),
         *("coalesce({f}, false)", "{s} IN ('a', 'ab')", "{c} IN ('ab', 'B')"),
     ),

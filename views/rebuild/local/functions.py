@@ -1,51 +1,45 @@
 """Functions that DataFusion has not, or has otherwise: exact ones, over columns of Arrow.
 
 They are asked for by names that say all that decides their types: `quotient_2_0_24` (see
-`views.project.quotients`), `rounded_4_2`, `year_of`. What has no exact answer raises, and the rows
-are left to Spark.
+`views.project.quotients`), `rounded_4_2`, `part_year`. What has no exact answer raises, and the
+rows are left to Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import ScalarUDF, udf
 
+from views.rebuild.local import texts, times
 from views.rebuild.plan.dialect import UnknownValueError
 
 _DIGITS, _ROUNDED_DIGITS = 37, 38
 """Digits of a quotient by itself, and rounded to some places."""
 _GROUP = 4
 _SIGNIFICANT = 16
-_PARTS = {"year_of": pc.year, "month_of": pc.month, "day_of": pc.day}
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""Of the years 1 to 9999, since 1970."""
 
 
 def function_of(name: str) -> ScalarUDF:
     """Return the function of a name."""
-    if name in _PARTS:
-        return _made(name, partial(_part, _PARTS[name]), [pa.date32()], pa.int32())
+    if name in _NAMED:
+        return _made(name, *_NAMED[name])
     kind, *sizes = name.split("_")
     numbers = [int(size) for size in sizes]
-    if kind == "rounded":
-        scale, places = numbers
-        parameter_types, result_type = (
-            [pa.decimal128(38, scale)],
-            pa.decimal128(38, min(scale, places)),
-        )
-        return _made(
-            name,
-            partial(_each, partial(_rounded, scale, places), result_type),
-            parameter_types,
-            result_type,
-        )
-    scale, below, most, *rounded = numbers
+    scale = numbers[0]
+    if kind in _OF_ONE:
+        make, places_of, result = _OF_ONE[kind]
+        places = numbers[1] if kind == "rounded" else 0
+        result_type = result or pa.decimal128(38, places_of(scale, places))
+        function = partial(_each, partial(make, scale, places), result_type)
+        return _made(name, function, [pa.decimal128(38, scale)], result_type)
+    below, most, *rounded = numbers[1:]
     result_type = pa.decimal128(_ROUNDED_DIGITS if rounded else _DIGITS, *(rounded or [most]))
     parameter_types = [pa.decimal128(38, scale), pa.decimal128(38, below)]
     divide = partial(quotient, scale, below, most, rounded[0] if rounded else None)
@@ -132,9 +126,41 @@ def _rounded(scale: int, places: int, value: int) -> Decimal:
     return _decimal(_half_up(value, 10 ** (scale - places)), places)
 
 
-def _part(part: Callable[[pa.Array], pa.Array], days: pa.Array) -> pa.Array:
-    numbers = days.view(pa.int32())
-    ends = pc.min_max(numbers).as_py()
-    if ends["min"] is not None and not _FIRST_DAY <= ends["min"] <= ends["max"] <= _LAST_DAY:
-        raise UnknownValueError("a date is outside the years 1 to 9999")
-    return part(days).cast(pa.int32())
+def _floored(scale: int, _places: int, value: int) -> Decimal:
+    return Decimal(value // 10**scale)
+
+
+def _ceiled(scale: int, _places: int, value: int) -> Decimal:
+    return Decimal(-(-value // 10**scale))
+
+
+def _sign(_scale: int, _places: int, value: int) -> float:
+    return float((value > 0) - (value < 0))
+
+
+def _rounded_to_even(values: pa.Array) -> pa.Array:
+    return pa.array(
+        np.rint(values.fill_null(0).to_numpy(False)), mask=values.is_null().to_numpy(False)
+    )
+
+
+def _divided(values: pa.Array, others: pa.Array) -> pa.Array:
+    """Return quotients of doubles; raises UnknownValueError where the divisor is zero."""
+    if pc.any(pc.equal(others, 0.0)).as_py():
+        raise UnknownValueError("a number is divided by zero")
+    return pc.divide(values, others)
+
+
+_NAMED: Mapping[str, tuple[Callable[..., pa.Array], list[pa.DataType], pa.DataType]] = {
+    **times.FUNCTIONS,
+    **texts.FUNCTIONS,
+    "divided": (_divided, [pa.float64()] * 2, pa.float64()),
+    "rounded_to_even": (_rounded_to_even, [pa.float64()], pa.float64()),
+}
+_OF_ONE: Mapping[str, tuple[Callable[..., Any], Callable[[int, int], int], pa.DataType | None]] = {
+    "rounded": (_rounded, min, None),
+    "floored": (_floored, lambda _scale, _places: 0, None),
+    "ceiled": (_ceiled, lambda _scale, _places: 0, None),
+    "sign": (_sign, min, pa.float64()),
+}
+"""Functions of one decimal: the places of the result, and its type where it is no decimal."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -23,29 +24,21 @@ from sqlglot.schema import MappingSchema
 
 from changelog.contract.rows.types import ColumnType, spark_type
 from views.base.spark_sql import SparkSql, sources_of
+from views.rebuild.plan import calls
+from views.rebuild.plan.kinds import (
+    NUMBER,
+    class_of,
+    classes,
+    is_constant_text,
+    is_day,
+    is_double,
+    is_list,
+    is_whole,
+    of_average,
+    other_arguments,
+)
 
-_CLASSES = {
-    **dict.fromkeys(
-        (
-            exp.DataType.Type.TINYINT,
-            exp.DataType.Type.SMALLINT,
-            exp.DataType.Type.INT,
-            exp.DataType.Type.BIGINT,
-            exp.DataType.Type.DECIMAL,
-        ),
-        "number",
-    ),
-    **dict.fromkeys((exp.DataType.Type.TEXT, exp.DataType.Type.VARCHAR), "text"),
-    exp.DataType.Type.BOOLEAN: "boolean",
-    exp.DataType.Type.DATE: "date",
-    exp.DataType.Type.TIMESTAMPTZ: "moment",
-    exp.DataType.Type.TIMESTAMPLTZ: "moment",
-    exp.DataType.Type.TIMESTAMP: "moment",
-    exp.DataType.Type.TIMESTAMPNTZ: "clock",
-}
-"""Values of one class are compared and sorted the same way in both engines."""
 _CLOCKS = {exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMP}
-_NUMBER = "number"
 _NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
 _CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"}
 _JOINS = {
@@ -57,18 +50,7 @@ _IN_ORDER = (exp.ArrayAgg, exp.GroupConcat)
 _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
 _OVER = (*_RANKS, exp.Sum, exp.Count, exp.Min, exp.Max, exp.Lag, exp.Lead)
 _SPEC = {"kind", "start", "start_side", "end", "end_side"}
-_PARTS = {"YEAR", "MONTH", "DAY"}
-_QUOTIENT_ARGUMENTS = (5, 6)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
-_LONG = exp.DataType.Type.BIGINT
-_MOST_DIGITS = 38
-_INTEGERS = {
-    exp.DataType.Type.TINYINT: 3,
-    exp.DataType.Type.SMALLINT: 5,
-    exp.DataType.Type.INT: 10,
-    exp.DataType.Type.BIGINT: 20,
-}
-"""Digits that Spark counts for an integer in arithmetic with decimals."""
 _FIELDS = (exp.PropertyEQ, exp.Column, exp.Alias)
 _OF_ONE_CLASS = (
     exp.EQ,
@@ -78,6 +60,7 @@ _OF_ONE_CLASS = (
     exp.LT,
     exp.LTE,
     exp.NullSafeEQ,
+    exp.NullSafeNEQ,
     exp.Between,
     exp.In,
     exp.Coalesce,
@@ -107,7 +90,6 @@ _TAKEN = (
     exp.Boolean,
     exp.Literal,
     exp.Star,
-    exp.Cast,
     exp.DataType,
     exp.DataTypeParam,
     exp.Filter,
@@ -128,7 +110,6 @@ _TAKEN = (
     exp.Neg,
     exp.DPipe,
     exp.Like,
-    exp.Trim,
     exp.Avg,
     exp.Distinct,
     exp.ArraySort,
@@ -143,10 +124,7 @@ _TAKEN = (
     exp.WindowSpec,
     exp.Lag,
     exp.Lead,
-    exp.IntDiv,
-    exp.Extract,
     exp.Var,
-    exp.Round,
     *_RANKS,
 )
 
@@ -194,13 +172,19 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
             parsed, schema=schema, dialect="spark", validate_qualify_columns=True,
             quote_identifiers=True, identify=True,
         )  # fmt: skip
-        query = annotate_types(query, schema=schema, dialect="spark")
+        query = annotate_types(query, schema, _types(), dialect="spark")
     except SqlglotError as error:
         first = str(error).splitlines()[0]
         raise UnknownValueError(f"it is not understood here: {first}") from error
     sources = sources_of(query)
     _fold_days(query)
-    _type_quotients(query)
+    for cast in list(query.find_all(exp.TryCast)):
+        # The parser reads Spark's CAST as this class; it is an error where a value does not fit.
+        plain = exp.Cast(**cast.args)
+        plain.type = cast.type
+        cast.replace(plain)
+    _align_days(query)
+    _align_fractions(query)
     for node in query.walk():
         _check_node(node)
     listed = [_listed(selected.unalias()) for selected in query.selects]
@@ -214,14 +198,17 @@ def local_sql(text: str, tables: Mapping[str, Mapping[str, ColumnType]]) -> Loca
         source = sources.get(id(column))
         if isinstance(source, exp.Table):
             used[source.name][column.name] = None
-    for cast in list(query.find_all(exp.TryCast)):
-        # The parser reads Spark's CAST as this class; it is an error where a value does not fit.
-        cast.replace(exp.Cast(this=cast.this, to=cast.to))
+    _translate_averages(query)
+    _translate_sums(query)
     functions = _put_functions(query)
     _translate(query)
     text = query.sql(_DataFusionSql, comments=False)
     columns_used = {name: tuple(names) for name, names in used.items()}
     return LocalSql(text, columns_used, lists, tuple(functions))
+
+
+def _types() -> dict[type[exp.Expr], Any]:
+    return {**Dialect.get_or_raise("spark").EXPRESSION_METADATA, **calls.own_types()}
 
 
 def _listed(node: exp.Expr) -> exp.Expr:
@@ -242,30 +229,20 @@ def _check_node(node: exp.Expr) -> None:
 
 def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one for each kind
     match node:
-        case exp.Select() if others := _others(node, _CLAUSES):
+        case exp.Select() if others := other_arguments(node, _CLAUSES):
             return f"{others} is computed by Spark"
         case exp.Join() if not _is_plain_join(node):
             return "it is no join by ON"
-        case exp.Group() if _others(node, {"expressions"}):
+        case exp.Group() if other_arguments(node, {"expressions"}):
             return "only plain grouping is taken"
-        case exp.Group() if None in map(_class_of, node.expressions):
+        case exp.Group() if None in map(class_of, node.expressions):
             return "one of them is no value that engines group alike"
-        case exp.Is() if not isinstance(node.expression, exp.Null):
-            return "only IS NULL is taken"
+        case exp.Is() if not isinstance(node.expression, exp.Null | exp.Boolean):
+            return "only IS NULL, IS TRUE and IS FALSE are taken"
         case exp.Literal() if not node.is_string and not _NUMBER_TEXT.fullmatch(node.name):
             return "only whole numbers, decimals and texts are taken"
-        case exp.Cast() if not (_is_day(node) or _is_exact_cast(node)):
-            return "it is computed by Spark"
-        case exp.Anonymous() if _is_quotient(node):
-            return None
-        case exp.IntDiv() if not all(_is_whole(side) for side in (node.left, node.right)):
-            return "only whole numbers are taken"
-        case exp.Round() if not _is_plain_round(node):
-            return "only decimals, to a constant number of places, are taken"
-        case exp.Extract() if (
-            node.name.upper() not in _PARTS or _class_of(node.expression) != "date"
-        ):
-            return "only year, month and day of a date are taken"
+        case _ if calls.is_call(node):
+            return calls.why_not(node)
         case exp.Lag() | exp.Lead() if not _is_plain_shift(node):
             return "only of numbers, texts, dates and moments, by a constant number of rows"
         case exp.Struct() if not all(isinstance(field, _FIELDS) for field in node.expressions):
@@ -275,17 +252,19 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
         case exp.Distinct() if not isinstance(node.parent, exp.Select | exp.Count):
             return "DISTINCT is taken in SELECT and in count alone"
         case exp.Distinct() if isinstance(node.parent, exp.Select) and (
-            node.args.get("on") or None in map(_class_of, node.parent.selects)
+            node.args.get("on") or None in map(class_of, node.parent.selects)
         ):
             return "one of its columns is no value that engines compare alike"
         case exp.Distinct() if isinstance(node.parent, exp.Count) and (
-            len(node.expressions) != 1 or _class_of(node.expressions[0]) is None
+            len(node.expressions) != 1 or class_of(node.expressions[0]) is None
         ):
             return "only one number, text, date or moment is taken"
-        case exp.Sum() | exp.Neg() if _class_of(node.this) != _NUMBER:
-            return "only whole numbers and decimals are taken"
-        case exp.Min() | exp.Max() if _class_of(node.this) is None or node.expressions:
-            return "only of numbers, texts, dates and moments"
+        case exp.Sum() if class_of(node.this) != NUMBER and not _is_of_doubles(node):
+            return "only numbers are taken"
+        case exp.Neg() | exp.Add() | exp.Sub() | exp.Mul() if not _is_arithmetic(node):
+            return "only numbers are taken"
+        case exp.Min() | exp.Max() if class_of(node.this) is None or node.expressions:
+            return "only of whole numbers, decimals, texts, dates and moments"  # not of NaN
         case exp.LogicalAnd() | exp.LogicalOr() if not node.this.is_type("boolean"):
             return "only booleans are taken"
         case exp.ArrayAgg() if isinstance(node.this, exp.Distinct):
@@ -293,42 +272,38 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
         case exp.GroupConcat() if not (
             isinstance(node.this, exp.Order)
             and isinstance(node.args.get("separator"), exp.Literal)
-            and _classes(node.this.this) == {"text"}
+            and classes(node.this.this) == {"text"}
         ):
             return "only texts in an order are taken, with a constant between them"
-        case exp.Add() | exp.Sub() | exp.Mul() if _classes(node.left, node.right) != {_NUMBER}:
-            return "only whole numbers and decimals are taken"
-        case exp.Avg() if _of_average(node) is None:
-            return "only of whole numbers, and of decimals of at most 33 digits"
-        case exp.Trim() if not _is_right_trim(node):
-            return "only TRIM(TRAILING ' ' FROM text) is taken"
-        case exp.Like() if _classes(node.this) != {"text"} or not _is_plain_pattern(node):
+        case exp.Avg() if of_average(node) is None and not _is_of_doubles(node):
+            return "only of doubles, whole numbers, and decimals of at most 33 digits"
+        case exp.Like() if classes(node.this) != {"text"} or not _is_plain_pattern(node):
             return "only texts by a pattern without a backslash are taken"
         case exp.ArraySort() if not _is_plain_order(node):
             return "only collected numbers, texts, dates and moments, or structs of them, ascending"
         case exp.With() if node.args.get("recursive"):
             return "WITH RECURSIVE is computed by Spark"
-        case exp.Subquery() | exp.CTE() if _others(node, {"this", "alias"}):
-            return f"{_others(node, {'this', 'alias'})} is computed by Spark"
+        case exp.Subquery() | exp.CTE() if other_arguments(node, {"this", "alias"}):
+            return f"{other_arguments(node, {'this', 'alias'})} is computed by Spark"
         case exp.Subquery() if not _is_source(node) and not _is_one_row(node.this):
             return "a query in the place of a value is taken where it aggregates all of its rows"
         case exp.SetOperation() if not _is_plain_union(node):
             return "its columns are of two kinds, or of one that engines compare otherwise"
         case exp.Window() if not _is_plain_window(node):
             return "only ranks, sums, counts, ends and neighbours, over frames of rows"
-        case exp.ArrayToString() if not (
+        case exp.ArrayToString() if not _is_list_of_texts(node) and not (
             isinstance(collected := _listed(node.this), exp.ArrayAgg)
             and _is_in_order(collected)
-            and _classes(collected.this.this) == {"text"}
+            and classes(collected.this.this) == {"text"}
             and isinstance(node.expression, exp.Literal)
             and not node.args.get("null")
         ):
             return "only texts in an order are taken, with a constant between them"
         case exp.Order() if not isinstance(node.parent, (exp.Window, *_IN_ORDER)):
             return "the order of rows is computed by Spark"
-        case exp.Ordered() if _class_of(node.this) is None or node.args.get("with_fill"):
+        case exp.Ordered() if class_of(node.this) is None or node.args.get("with_fill"):
             return "only by numbers, texts, dates and moments"
-        case exp.DPipe() if _classes(node.left, node.right) != {"text"}:
+        case exp.DPipe() if classes(node.left, node.right) != {"text"}:
             return "only texts are taken"
         case exp.Case() if node.this is not None:
             return "only CASE WHEN is taken"
@@ -338,28 +313,21 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "IN (SELECT ...) is taken as a whole condition of WHERE alone"
         case _ if isinstance(node, _OF_ONE_CLASS) and not _is_of_one_class(node):
             return "its values are of two kinds, or of one that engines sort otherwise"
-        case _ if not isinstance(node, _TAKEN):
+        case _ if not isinstance(node, _TAKEN) and not calls.is_part(node):
             return "it is computed by Spark"
         case _:
             return None
 
 
-def _is_day(node: exp.Expr) -> bool:
-    """Tell whether an expression is a constant date, as `DATE '2024-02-29'` is."""
-    text = node.this
-    if not isinstance(node, exp.Cast) or node.to.this != exp.DataType.Type.DATE:
-        return False
-    if not isinstance(text, exp.Literal):
-        return False
-    try:
-        return date.fromisoformat(text.name).isoformat() == text.name
-    except ValueError:
-        return False
-
-
-def _others(node: exp.Expr, expected: Collection[str]) -> str:
-    return ", ".join(
-        sorted(name for name, value in node.args.items() if value and name not in expected)
+def _is_list_of_texts(node: exp.ArrayToString) -> bool:
+    """Tell whether the texts of a list are joined by a constant."""
+    kind = node.this.type
+    return (
+        is_list(node.this)
+        and kind is not None
+        and [inner.this for inner in kind.expressions] == [exp.DataType.Type.TEXT]
+        and is_constant_text(node.expression)
+        and not node.args.get("null")
     )
 
 
@@ -392,16 +360,6 @@ def _is_condition(node: exp.In) -> bool:
     return isinstance(above, exp.Where)
 
 
-def _is_right_trim(node: exp.Trim) -> bool:
-    spaces = node.expression
-    return (
-        str(node.args.get("position")).upper() == "TRAILING"
-        and isinstance(spaces, exp.Literal)
-        and spaces.name == " "
-        and _class_of(node.this) == "text"
-    )
-
-
 def _is_plain_pattern(node: exp.Like) -> bool:
     pattern = node.expression
     return isinstance(pattern, exp.Literal) and pattern.is_string and "\\" not in pattern.name
@@ -415,22 +373,22 @@ def _is_plain_order(node: exp.ArraySort) -> bool:
         return False
     value = collected.this
     fields = map(_value_of, value.expressions) if isinstance(value, exp.Struct) else [value]
-    return None not in map(_class_of, fields)
+    return None not in map(class_of, fields)
 
 
 def _is_plain_union(node: exp.SetOperation) -> bool:
-    if _others(node, {"this", "expression", "distinct", "with_"}):
+    if other_arguments(node, {"this", "expression", "distinct", "with_"}):
         return False
     pairs = zip(node.left.selects, node.right.selects, strict=True)
-    classes = [_classes(*pair) for pair in pairs]
-    return all(len(pair) == 1 and None not in pair for pair in classes)
+    kinds = [classes(*pair) for pair in pairs]
+    return all(len(pair) == 1 and None not in pair for pair in kinds)
 
 
 def _is_plain_window(node: exp.Window) -> bool:
     expected = {"this", "partition_by", "order", "over", "spec"}
-    if not isinstance(node.this, _OVER) or _others(node, expected):
+    if not isinstance(node.this, _OVER) or other_arguments(node, expected):
         return False
-    if None in map(_class_of, node.args.get("partition_by") or ()):
+    if None in map(class_of, node.args.get("partition_by") or ()):
         return False
     spec, is_ordered = node.args.get("spec"), node.args.get("order") is not None
     if isinstance(node.this, (*_RANKS, exp.Lag, exp.Lead)):
@@ -443,7 +401,7 @@ def _is_plain_frame(spec: exp.WindowSpec) -> bool:
     ends = [spec.args.get("start"), spec.args.get("end")]
     return (
         spec.args.get("kind") == "ROWS"
-        and not _others(spec, _SPEC)
+        and not other_arguments(spec, _SPEC)
         and all(
             end in {"UNBOUNDED", "CURRENT ROW"}
             or (isinstance(end, exp.Literal) and end.name.isdigit())
@@ -455,66 +413,10 @@ def _is_plain_frame(spec: exp.WindowSpec) -> bool:
 def _is_plain_shift(node: exp.Lag | exp.Lead) -> bool:
     offset = node.args.get("offset")
     return (
-        _class_of(node.this) is not None
-        and not _others(node, {"this", "offset"})
+        class_of(node.this) is not None
+        and not other_arguments(node, {"this", "offset"})
         and (offset is None or (isinstance(offset, exp.Literal) and offset.name.isdigit()))
     )
-
-
-def _is_whole(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Literal):
-        return not node.is_string and node.name.isdigit()
-    return node.type is not None and node.type.this in _INTEGERS
-
-
-def _is_exact_cast(node: exp.Cast) -> bool:
-    """Tell whether a cast of a number keeps its value, or is an error if it does not fit."""
-    target = node.to.this
-    if node.args.get("safe"):  # TRY_CAST: null where it does not fit
-        return False
-    if target in _INTEGERS:
-        return _is_whole(node.this)
-    if target != exp.DataType.Type.DECIMAL or node.args.get("format"):
-        return False
-    sizes, digits = _sizes_of(node.to), _decimal_of(node.this)
-    return sizes is not None and digits is not None and digits[1] <= sizes[1]
-
-
-def _is_plain_round(node: exp.Round) -> bool:
-    places = node.args.get("decimals")
-    is_constant = isinstance(places, exp.Literal) and places.name.isdigit()
-    return (
-        is_constant
-        and _decimal_of(node.this) is not None
-        and not _others(node, {"this", "decimals"})
-    )
-
-
-def _is_quotient(node: exp.Expr) -> bool:
-    if not isinstance(node, exp.Anonymous) or node.name.lower() != "quotient":
-        return False
-    one, other, *sizes = node.expressions
-    return (
-        len(node.expressions) in _QUOTIENT_ARGUMENTS
-        and all(isinstance(size, exp.Literal) and size.name.isdigit() for size in sizes)
-        and _classes(one, other) == {_NUMBER}
-    )
-
-
-def _sizes_of(kind: exp.DataType) -> tuple[int, int] | None:
-    sizes = [int(size.name) for size in kind.expressions]
-    return (sizes[0], sizes[1]) if len(sizes) == len("ps") else None
-
-
-def _type_quotients(query: exp.Query) -> None:
-    """Set the types of quotients and rounded numbers, which sqlglot does not infer."""
-    for node in reversed(list(query.find_all(exp.Anonymous, exp.Round))):
-        if isinstance(node, exp.Round):
-            if _is_plain_round(node) and (digits := _decimal_of(node)) is not None:
-                node.type = exp.DataType.build(f"DECIMAL({digits[0]}, {digits[1]})")
-        elif node.name.lower() == "quotient" and len(node.expressions) in _QUOTIENT_ARGUMENTS:
-            sizes = [size.name for size in node.expressions[4:]]
-            node.type = exp.DataType.build(f"DECIMAL({36 + len(sizes)}, {sizes[-1]})")
 
 
 def _fold_days(query: exp.Query) -> None:
@@ -526,10 +428,39 @@ def _fold_days(query: exp.Query) -> None:
         sides = list(compared.iter_expressions())
         days = [_moved_day(side) for side in sides]
         plain = [side for side, day in zip(sides, days, strict=True) if day is None]
-        if all(_class_of(side) == "date" for side in plain):
+        if all(class_of(side) == "date" for side in plain):
             for side, day in zip(sides, days, strict=True):
                 if day is not None and not isinstance(side.unnest(), exp.Cast):
                     side.replace(_typed_day(day))
+
+
+def _align_days(query: exp.Query) -> None:
+    """Make dates that are compared with times the midnight that they begin with, as Spark does."""
+    for compared in list(query.find_all(*_COMPARISONS)):
+        sides = list(compared.iter_expressions())
+        if classes(*sides) == {"date", "clock"}:
+            for side in sides:
+                if class_of(side) == "date":
+                    _put_cast(side, side, "TIMESTAMPNTZ")
+
+
+def _align_fractions(query: exp.Query) -> None:
+    """Make constants with a fraction doubles where they meet doubles, as Spark does."""
+    for node in list(query.find_all(*_OF_ONE_CLASS, exp.Add, exp.Sub, exp.Mul)):
+        sides = list(node.iter_expressions())
+        if any(map(is_double, sides)):
+            for side in sides:
+                plain = side.unnest()
+                literal = plain.this if isinstance(plain, exp.Neg) else plain
+                if isinstance(literal, exp.Literal) and not literal.is_string:
+                    _put_cast(literal, exp.Literal.string(literal.name), "DOUBLE")
+
+
+def _put_cast(node: exp.Expr, value: exp.Expr, kind: str) -> None:
+    cast = exp.Cast(to=exp.DataType.build(kind))
+    cast.type = cast.to
+    node.replace(cast)
+    cast.set("this", value)
 
 
 def _typed_day(day: date) -> exp.Expr:
@@ -542,9 +473,9 @@ def _moved_day(node: exp.Expr) -> date | None:
     """Return the value of a constant date with constant days, months or years added, or None."""
     node = node.unnest()
     match node:
-        case exp.Cast() if _is_day(node):
+        case exp.Cast() if is_day(node):
             return date.fromisoformat(node.this.name)
-        case exp.Cast() if node.to.this in _CLOCKS and _is_day(node.this.unnest()):
+        case exp.Cast() if node.to.this in _CLOCKS and is_day(node.this.unnest()):
             return _moved_day(node.this)
         case exp.Add() | exp.Sub() if isinstance(step := node.right.unnest(), exp.Interval):
             day, count = _moved_day(node.left), step.name
@@ -569,133 +500,12 @@ def _stepped(day: date, count: int, step: exp.Interval) -> date | None:
 
 
 def _put_functions(query: exp.Query) -> list[str]:
-    """Replace calls by our own functions, inner calls first; returns the functions' names."""
-    names: dict[str, None] = {}
-    for node in reversed(list(query.find_all(exp.Anonymous, exp.Round, exp.Extract, exp.IntDiv))):
-        match node:
-            case exp.Anonymous() if _is_quotient(node):
-                one, other, *sizes = node.expressions
-                name = "_".join(["quotient", *(size.name for size in sizes)])
-                arguments = [_decimal_cast(one, sizes[0].name), _decimal_cast(other, sizes[1].name)]
-            case exp.Round():
-                digits = _decimal_of(node.this) or (0, 0)
-                name = f"rounded_{digits[1]}_{node.args['decimals'].name}"
-                arguments = [_decimal_cast(node.this, str(digits[1]))]
-            case exp.Extract():
-                name, arguments = f"{node.name.lower()}_of", [node.expression.copy()]
-            case exp.IntDiv():
-                kind = exp.DataType.build("BIGINT")
-                sides = [exp.Cast(this=side.copy(), to=kind) for side in (node.left, node.right)]
-                node.replace(
-                    exp.Paren(this=exp.Div(this=sides[0], expression=sides[1], typed=True))
-                )
-                continue
-            case _:
-                continue
-        names[name] = None
-        node.replace(exp.Anonymous(this=name, expressions=arguments))
-    return list(names)
-
-
-def _decimal_cast(node: exp.Expr, scale: str) -> exp.Expr:
-    kind = exp.DataType.build(f"DECIMAL({_MOST_DIGITS}, {scale})")
-    return exp.Cast(this=node.copy(), to=kind)
-
-
-def _of_average(node: exp.Avg) -> tuple[int, int] | None:
-    """Return digits and scale of the averaged values, (0, 0) for integers; None if unknown."""
-    kind = node.this.type
-    if kind is not None and kind.this in _INTEGERS:
-        return 0, 0
-    digits = _decimal_of(node.this)
-    return None if digits is None or digits[0] + 5 > _MOST_DIGITS else digits
-
-
-def _decimal_of(  # noqa: C901, PLR0912 - one for each kind
-    node: exp.Expr,
-) -> tuple[int, int] | None:
-    """Return digits and scale that Spark gives to a number, or None if they are unknown here."""
-    digits: tuple[int, int] | None = None
-    match node:
-        case exp.Paren() | exp.Neg():
-            digits = _decimal_of(node.this)
-        case exp.Literal() if not node.is_string:
-            whole, _, part = node.name.partition(".")
-            digits = len(whole.lstrip("0") + part) or 1, len(part)
-        case exp.Column() if node.type is not None and node.type.this in _INTEGERS:
-            digits = _INTEGERS[node.type.this], 0
-        case exp.Column() if node.type is not None and len(node.type.expressions) == len("ps"):
-            precision, scale = (int(size.name) for size in node.type.expressions)
-            digits = precision, scale
-        case exp.Add() | exp.Sub() | exp.Mul():
-            one, other = _decimal_of(node.left), _decimal_of(node.right)
-            if one is not None and other is not None:
-                digits = _computed(node, one, other)
-        case exp.Count():
-            digits = _INTEGERS[_LONG], 0
-        case exp.Sum() if (inner := _decimal_of(node.this)) is not None:
-            is_whole = _is_whole(node.this)
-            digits = (_INTEGERS[_LONG], 0) if is_whole else _fitting(inner[0] + 10, inner[1])
-        case exp.Filter() | exp.Window():
-            digits = _decimal_of(node.this)
-        case exp.Cast() if node.to.this in _INTEGERS:
-            digits = _INTEGERS[node.to.this], 0
-        case exp.Cast() if node.to.this == exp.DataType.Type.DECIMAL:
-            digits = _sizes_of(node.to)
-        case exp.Anonymous() if _is_quotient(node):
-            sizes = [int(size.name) for size in node.expressions[4:]]
-            digits = 36 + len(sizes), sizes[-1]
-        case exp.Round() if _is_plain_round(node):
-            inner = _decimal_of(node.this) or (0, 0)
-            places = min(inner[1], int(node.args["decimals"].name))
-            digits = _fitting(inner[0] - inner[1] + 1 + places, places)
-        case exp.Case() | exp.Coalesce() | exp.If():
-            digits = _widest(_branches_of(node))
-        case _:
-            pass
-    return digits if digits is not None and digits[0] <= _MOST_DIGITS else None
-
-
-def _fitting(precision: int, scale: int) -> tuple[int, int]:
-    return min(precision, _MOST_DIGITS), scale
-
-
-def _branches_of(node: exp.Expr) -> list[exp.Expr]:
-    """Return the values that an expression chooses from, without nulls."""
-    match node:
-        case exp.Case():
-            values = [
-                *(branch.args["true"] for branch in node.args["ifs"]),
-                node.args.get("default"),
-            ]
-        case exp.If():
-            values = [node.args["true"], node.args.get("false")]
-        case _:
-            values = [node.this, *node.expressions]
-    return [value for value in values if value is not None and not isinstance(value, exp.Null)]
-
-
-def _widest(values: Sequence[exp.Expr]) -> tuple[int, int] | None:
-    """Return the digits of the type that holds each of several numbers."""
-    all_digits = []
-    for value in values:
-        digits = _decimal_of(value)
-        if digits is None:
-            return None
-        # As a branch an integer literal counts as an int, whatever its digits.
-        is_int = isinstance(value, exp.Literal) and "." not in value.name
-        all_digits.append((_INTEGERS[exp.DataType.Type.INT], 0) if is_int else digits)
-    if not all_digits:
-        return None
-    scale = max(one[1] for one in all_digits)
-    return _fitting(max(one[0] - one[1] for one in all_digits) + scale, scale)
-
-
-def _computed(node: exp.Expr, one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    if isinstance(node, exp.Mul):
-        return one[0] + other[0] + 1, one[1] + other[1]
-    scale = max(one[1], other[1])
-    return max(one[0] - one[1], other[0] - other[1]) + 1 + scale, scale
+    """Replace calls by their texts in DataFusion; returns the names of our own functions."""
+    for node in list(query.walk()):  # outer calls first: these ask for the types of inner ones
+        if calls.is_call(node):
+            node.replace(calls.written(node))
+    names = (node.name for node in query.find_all(exp.Anonymous))
+    return [*dict.fromkeys(name for name in names if calls.OWN.fullmatch(name))]
 
 
 def _is_of_one_class(node: exp.Expr) -> bool:
@@ -715,37 +525,57 @@ def _is_of_one_class(node: exp.Expr) -> bool:
             values = [node.args["true"], node.args.get("false")]
         case _:
             values = [node.args["this"], node.args["expression"]]
-    others = [value for value in values if value is not None and not isinstance(value, exp.Null)]
-    classes = _classes(*others)
-    return len(classes) <= 1 and None not in classes
+    branches = [value for value in values if value is not None and not isinstance(value, exp.Null)]
+    if any(map(is_double, branches)):
+        return all(is_double(value) or is_whole(value) for value in branches)
+    kinds = classes(*branches)
+    if isinstance(node, exp.Case | exp.If | exp.Coalesce) and kinds == {None}:
+        # One is chosen, of whatever type they all have.
+        types = {value.type for value in branches}
+        return len(types) == 1 and not types & {None, exp.DataType.build("UNKNOWN")}
+    return len(kinds) <= 1 and None not in kinds
 
 
-def _classes(*values: exp.Expr) -> set[str | None]:
-    return {_class_of(value) for value in values}
+def _is_of_doubles(node: exp.Sum | exp.Avg) -> bool:
+    """Tell whether doubles are summed up by groups."""
+    around = node.find_ancestor(exp.Window, exp.Select)
+    return is_double(node.this) and not isinstance(around, exp.Window)
 
 
-def _class_of(node: exp.Expr) -> str | None:
-    """Return the class of a value (`_CLASSES`), or None if it is not known."""
-    if isinstance(node, exp.Literal):
-        return "text" if node.is_string else "number"
-    kind = node.type
-    return None if kind is None else _CLASSES.get(kind.this)
+def _is_arithmetic(node: exp.Binary | exp.Neg) -> bool:
+    """Tell whether numbers are computed with: whole ones and decimals, or doubles."""
+    values = [node.this] if isinstance(node, exp.Neg) else [node.left, node.right]
+    if any(map(is_double, values)):
+        return all(is_double(value) or is_whole(value) for value in values)
+    return classes(*values) == {NUMBER}
 
 
-def _translate(query: exp.Query) -> None:
-    """Replace structs, lists and averages by DataFusion's own calls."""
-    _translate_booleans(query)
+def _translate_averages(query: exp.Query) -> None:
+    """Have averages rounded as Spark rounds them."""
     for average in list(query.find_all(exp.Avg)):
-        digits, scale = _of_average(average) or (0, 0)
+        digits, scale = of_average(average) or (0, 0)
         if digits:
             # Spark rounds, where DataFusion cuts: it computes one more place, and the cast rounds.
             average.set("this", exp.cast(average.this, f"DECIMAL({digits + 1}, {scale + 1})"))
             above = average.parent
             outer = above if isinstance(above, exp.Filter) else average
             outer.replace(exp.cast(outer.copy(), f"DECIMAL({digits + 4}, {scale + 4})"))
-    for trimmed in list(query.find_all(exp.Trim)):
-        parts = [trimmed.this.copy(), trimmed.expression.copy()]
-        trimmed.replace(exp.Anonymous(this="rtrim", expressions=parts))
+
+
+def _translate_sums(query: exp.Query) -> None:
+    """Have the sums of bigints as decimals, and then as bigints: else they overflow in silence."""
+    for total in list(query.find_all(exp.Sum)):
+        if total.this.type is not None and total.this.type.this == exp.DataType.Type.BIGINT:
+            total.set("this", exp.cast(total.this, "DECIMAL(19, 0)"))
+            outer: exp.Expr = total
+            while isinstance(outer.parent, exp.Filter | exp.Window) and outer.arg_key == "this":
+                outer = outer.parent
+            outer.replace(exp.cast(outer.copy(), "BIGINT"))
+
+
+def _translate(query: exp.Query) -> None:
+    """Replace structs and lists by DataFusion's own calls."""
+    _translate_booleans(query)
     for ordered in list(query.find_all(exp.ArraySort)):
         # Both sort nulls first, and structs field by field.
         ordered.replace(exp.Anonymous(this="array_sort", expressions=[ordered.this]))
@@ -754,7 +584,7 @@ def _translate(query: exp.Query) -> None:
         for field in node.expressions:
             words += [exp.Literal.string(_field_of(field)), _value_of(field)]
         node.replace(exp.Anonymous(this="named_struct", expressions=words))
-    for same in list(query.find_all(exp.NullSafeEQ)):
+    for same in list(query.find_all(exp.NullSafeEQ, exp.NullSafeNEQ)):
         # Without parentheses IS NOT DISTINCT FROM would take the whole rest as its operand.
         same.replace(exp.Paren(this=same.copy()))
     for joined in list(query.find_all(exp.GroupConcat)):
