@@ -101,3 +101,20 @@ def test_twin_without_the_children_on_the_log_nothing_warns(capture, capsys, mon
     capture.finish(defect="forget_children")
     with pytest.raises(AssertionError):
         assert warned(capsys, monkeypatch, capture)["bare"] != []
+
+
+def test_postgresqls_sql_reads_a_parent_by_only(capture, capsys, monkeypatch):
+    """Both have PostgreSQL's meaning: one is refused, since the log has not the rows of both."""
+    views = capture.folder / "views"
+    views.mkdir()
+    form = "-- key: id\n-- sinks: delta\n-- dialect: postgres\nSELECT id, text FROM {}\n"
+    (views / "own.sql").write_text(form.format("ONLY parent"))
+    capture.begin()
+    wait_until(lambda: children(capture) == {PARENT: (CHILD,)}, DEADLINE_S, "the child is known")
+    assert warned(capsys, monkeypatch, capture) == {"own": []}
+    (views / "all.sql").write_text(form.format("public.parent p"))
+    project = CapturedProject(capture.folder, capture.dsn)
+    ran = rebuild_view(capsys, monkeypatch, project, "all", "--plan")
+    assert ran.code == 2
+    assert "public.parent has the rows of public.child too" in ran.err
+    assert "write FROM ONLY parent" in ran.err

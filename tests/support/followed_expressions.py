@@ -2,6 +2,10 @@
 
 FOLLOWED = (
     "upper(s)",
+    "upper('Straße ~1~0~ß~' || s)",
+    "upper('ß') = 'SS'",
+    "lower('ẞß' || s)",
+    "'ß' ILIKE 'SS'",
     "lower(s)",
     "length(s)",
     "char_length(v)",

@@ -10,7 +10,7 @@ from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.types import ColumnType
 from views.meaning.query import query_as_meant
-from views.postgres.view import in_spark
+from views.postgres.view import in_spark, require_only
 from views.project.spec import SqlSource, ViewSpec
 from views.project.sql import sql_source
 
@@ -32,6 +32,22 @@ def in_postgres(hint: str) -> str:
 
     hint = _CAST.sub(lambda m: f"{operand(m[1])}::{_TYPES[m[2]]}{m[3] or ''}", hint)
     return _FIELD.sub(lambda m: f"{operand(m[1])} ->> '…'", hint)
+
+
+def check_inheritance(spec: ViewSpec, children: Mapping[TableName, tuple[TableName, ...]]) -> None:
+    """Refuse a view in PostgreSQL's SQL of a table that has, at the source, other rows too.
+
+    `children`: the tables that inherit from a table.
+
+    Raises ViewError: its query reads the table without ONLY.
+    """
+    source = spec.source
+    if not isinstance(source, SqlSource) or (source.written or source).dialect != "postgres":
+        return
+    try:
+        require_only((source.written or source).sql, children)
+    except ViewError as error:
+        raise ViewError(f'view "{spec.name}": {error.args[0]}', hint=error.hint) from error
 
 
 def as_meant(

@@ -661,7 +661,10 @@ class Expressions:
             names = sorted({str(value.kind) for value in values if value.kind.name != "unknown"})
             why = f"{' and '.join(names)} are not converted to one type here"
             kind_to_write = "text" if "text" in names else names[0]
-            raise refusal(node, why, f"cast one of them: …::{kind_to_write}")
+            hint = f"cast one of them: …::{kind_to_write}"
+            if {"timestamp", "timestamptz"} <= {*names}:
+                hint = "write … AT TIME ZONE 'UTC' of one of them"
+            raise refusal(node, why, hint)
         return kind, [implicit_cast(node, value, kind) for value in values]
 
     # Casts, dates and times
@@ -1320,7 +1323,9 @@ class Expressions:
         value = self.value(arguments[0])
         last = arguments[-1]
         if value.kind.name not in {"date", "timestamp"} or not isinstance(last, exp.Literal):
-            raise refusal(node, f"to_char of {value.kind} is not known here", "cast it: …::text")
+            is_zoned = value.kind.name == "timestamptz"
+            hint = "write … AT TIME ZONE 'UTC'" if is_zoned else "cast it: …::text"
+            raise refusal(node, f"to_char of {value.kind} is not known here", hint)
         built, rest = "", last.name
         while rest:
             letters = next(

@@ -80,6 +80,10 @@ def _remainder(kinds: list[PgType]) -> PgType:
 _OF_DOUBLES = partial(Form, "double", FLOAT8)
 _AS_DOUBLE = "cast({0} AS double)"
 _LENGTH = (Form("text", INT4, "length({0})"),)
+_CAPITALS = (
+    "replace(replace(upper(replace(replace({0}, '~', '~0'), 'ß', '~1')), '~1', 'ß'), '~0', '~')"
+)
+"""PostgreSQL has no capital for ß, Spark has SS: ß is escaped meanwhile, as RFC 6901 escapes."""
 _START = "CASE WHEN {1} < 1 THEN 1 ELSE {1} END"
 _LENGTH_LEFT = "CASE WHEN {1} < 1 AND {2} >= 0 THEN greatest({1} + {2} - 1, 0) ELSE {2} END"
 """The length of a substring without the letters that would be before the first one."""
@@ -116,7 +120,7 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
         Form("num num", _remainder, "({0} % {1})"),
     ),
     **dict.fromkeys(("length", "char_length", "character_length"), _LENGTH),
-    "upper": (Form("text", TEXT, "upper({0})"),),
+    "upper": (Form("text", TEXT, _CAPITALS),),
     "lower": (Form("text", TEXT, "lower({0})"),),
     "left": (
         Form("text count", TEXT, "left({0}, {1})"),
@@ -307,10 +311,10 @@ INSTEAD = {
     "sum": "write sum(x::double precision)",
     "format": "write concat(x, ' ', y)",
     "generate_series": "write its rows as VALUES (1), (2), or have them in a table",
-    "initcap": "have it as a generated column of the table; of one word it is "
+    "initcap": "have it as a column that a trigger fills; of one word it is "
     "upper(left(x, 1)) || lower(substr(x, 2))",
     "age": "write x - y of dates, or a part of each by extract",
-    "octet_length": "for a char(n) it counts the blanks: write n, or octet_length(x::text)",
+    "octet_length": "of a char(n) write n, or octet_length(x::text); of bytea it is not known",
     "substr": "write constants, or integers: substr(x, 2, 3)",
     **dict.fromkeys(
         (
@@ -319,7 +323,8 @@ INSTEAD = {
         ),
         "its value is another one at each call: have it as a column of the table",
     ),
-    "date_trunc": "write date_trunc('month', x::timestamp), or date_trunc('month', x, 'UTC')",
+    "date_trunc": "of a date write date_trunc('month', x::timestamp), "
+    "of a timestamptz date_trunc('month', x, 'UTC')",
     "string_agg": "write string_agg(x, ', ' ORDER BY y): a text, a constant, an order",
     "percentile_cont": "write percentile_cont(0.5) WITHIN GROUP (ORDER BY x), of exact numbers",
     **dict.fromkeys(

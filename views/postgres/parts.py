@@ -20,7 +20,7 @@ _PARTS: dict[type[exp.Expr], set[str]] = {
     },
     **{kind: {*_PLAIN, "distinct", *_TAIL} for kind in (exp.Union, exp.Intersect, exp.Except)},
     exp.Subquery: {"this", "alias"},
-    exp.Table: {"this", "db", "alias"},
+    exp.Table: {"this", "db", "alias", "only"},
     exp.TableAlias: {"this", "columns"},
     exp.Values: {"expressions", "alias"},
     exp.Alias: {"this", "alias"},
@@ -60,7 +60,6 @@ _WORDS = {
     "ordinality": "WITH ORDINALITY",
     "sample": "TABLESAMPLE",
     "locks": "FOR UPDATE",
-    "only": "ONLY",
     "exclude": "EXCLUDE",
 }
 """Names of sqlglot's arguments in messages, if they are no words of SQL themselves."""

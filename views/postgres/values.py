@@ -64,8 +64,8 @@ class Value:
 
 
 _AT_THE_SOURCE = (
-    "docs/sql.md has what a view may be written with; what a row has besides can be a generated "
-    "column of its table"
+    "docs/sql.md has what a view may be written with; what a row has besides can be a column that "
+    "a trigger fills, or on PostgreSQL 18 and newer a generated one"
 )
 """The hint of a refusal that has none of its own."""
 NULL = Value("NULL", UNKNOWN, is_null=True)

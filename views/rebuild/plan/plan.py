@@ -37,7 +37,7 @@ from views.generations.history import GenerationHistory
 from views.generations.served import Served
 from views.generations.succession import next_generation, serving
 from views.project.definition import changed_declaration
-from views.project.spec import ViewSpec, check_captured, check_distinct, short_name
+from views.project.spec import SqlSource, ViewSpec, check_captured, check_distinct, short_name
 from views.rebuild.plan.analysis import Analysis
 from views.rebuild.plan.histories import doubts_of
 from views.rebuild.result.report import frontier_json, others_json
@@ -637,7 +637,13 @@ def _definition_diff(spec: ViewSpec, serving: int | None, history: GenerationHis
 
 
 def warnings_of(spec: ViewSpec, record: FrontierRecord) -> tuple[str, ...]:
-    """Return sentences on the rows that a view lacks and its source has."""
+    """Return sentences on the rows that a view lacks and its source has.
+
+    A view in PostgreSQL's SQL has none: without ONLY it is refused.
+    """
+    source = spec.source
+    if isinstance(source, SqlSource) and (source.written or source).dialect == "postgres":
+        return ()
     return tuple(unread(spec.tables, record.frontier.children))
 
 

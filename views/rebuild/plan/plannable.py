@@ -21,7 +21,7 @@ from views.base.config import RebuildSettings, VerifyMode
 from views.base.failure import RebuildError, explained, of_view
 from views.base.spark_sql import SparkSql
 from views.generations.served import served_of
-from views.meaning.view import as_meant
+from views.meaning.view import as_meant, check_inheritance
 from views.project.output import outputs, spelled
 from views.project.spec import SqlSource, ViewSpec, check_declared
 from views.rebuild.plan.analysis import Analysis, Engine, analyse
@@ -83,7 +83,7 @@ def plannable(
             return Plannable(None, (), _failed(specs, errors))
         plan = plan_of(good, sample=sample)
     is_looked_at = not required or settings.verify is not VerifyMode.NONE
-    meant, refused = _meant(good, plan.schemas)
+    meant, refused = _meant(good, plan.schemas, plan.record.frontier.children)
     analysed, more = analyses(meant, plan, settings, steps) if is_looked_at else ({}, {})
     refused |= more
     if refused:
@@ -115,13 +115,16 @@ def meaning(spec: ViewSpec, schemas: Mapping[TableName, TopicSchemas]) -> ViewSp
 
 
 def _meant(
-    specs: Sequence[ViewSpec], schemas: Mapping[TableName, TopicSchemas]
+    specs: Sequence[ViewSpec],
+    schemas: Mapping[TableName, TopicSchemas],
+    children: Mapping[TableName, tuple[TableName, ...]],
 ) -> tuple[list[ViewSpec], dict[str, ChangelogError]]:
     """Return views as the engines have to compute them, and the errors of refused views by name."""
     meant, errors = list[ViewSpec](), dict[str, ChangelogError]()
     for spec in specs:
         try:
             meant.append(meaning(spec, schemas))
+            check_inheritance(spec, children)
         except ChangelogError as error:
             errors[spec.name] = error
     return meant, errors
