@@ -326,8 +326,8 @@ queries over hostile rows are compared with PostgreSQL's own answers
 reads other views of its own language alone.
 
 Known: joins with ON or USING and NATURAL ones, FROM ONLY, WITH, subqueries as tables and values,
-correlated ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other conditions), LATERAL
-by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
+correlated ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other
+conditions), LATERAL by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
 (`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts, an
 element or a part of a list (`l[1]`, `l[2:3]`) and its `||`; UNION, INTERSECT, EXCEPT, VALUES,
 DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary
@@ -367,10 +367,11 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
   `(a / b)::numeric(12, 2)` have no such limit. A quotient is divided again once it is rounded.
 - A sum has more digits by its type than by its values. Where a product or a comparison has no place
   for them, it is computed with those that have; a value that does not fit is an error.
-- `upper`, `lower` and ILIKE are of every letter, and `upper` leaves ß as it is. **Under the collation
-  C** (of a column, or of a whole database: `locale 'C'`, not `C.UTF-8`) PostgreSQL's are of the
+- `upper`, `lower` and ILIKE are of every letter, and `upper` leaves ß as it is. **Under the
+  collation C** (of a column, or of a whole database: `locale 'C'`, not `C.UTF-8`) PostgreSQL's are of the
   letters of ASCII alone, and no plan warns, since the log does not say it: write there
-  `translate(x, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')`. Floats beyond their range are Infinity where PostgreSQL has an error.
+  `translate(x, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')`.
+- Floats beyond their range are Infinity where PostgreSQL has an error.
 - An order without a limit changes no row, and is left out.
 """
 
