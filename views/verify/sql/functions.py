@@ -327,15 +327,15 @@ reads other views of its own language alone.
 
 Known: joins with ON or USING and NATURAL ones, FROM ONLY, WITH, subqueries as tables and values,
 correlated ones too; EXISTS, NOT EXISTS, IN and NOT IN (as joins, EXISTS also among other
-conditions), LATERAL by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list that is written out
-(`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of integers or texts, an
-element or a part of a list (`l[1]`, `l[2:3]`) and its `||`; UNION, INTERSECT, EXCEPT, VALUES,
-DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and `grouping`, or by a primary
-key alone; FILTER, windows and their frames, `array_agg`, `json_agg`, `string_agg` and
-`percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM, IS
-TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one, `||`,
-`::`, `->>` of a name or a number from 0, `#>>` of names and numbers, intervals that are added to
-dates and moments, `AT TIME ZONE 'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, moments in the
+conditions), LATERAL by equal columns, `= ANY` and `<> ALL` of a subquery, ANY and ALL of a list
+that is written out (`ARRAY[1, 2]`, `'{1,2}'`), `= ANY`, `<> ALL`, `@>`, `<@` and `&&` of lists of
+integers or texts, an element or a part of a list (`l[1]`, `l[2:3]`) and its `||`; UNION, INTERSECT,
+EXCEPT, VALUES, DISTINCT and DISTINCT ON, GROUP BY with ROLLUP, CUBE, GROUPING SETS and `grouping`,
+or by a primary key alone; FILTER, windows and their frames, `array_agg`, `json_agg`, `string_agg`
+and `percentile_cont` with an order, CASE, comparisons of rows, BETWEEN SYMMETRIC, IS DISTINCT FROM,
+IS TRUE, LIKE and ILIKE with a constant pattern, `~`, `~*` and `regexp_replace` with a plain one,
+`||`, `::`, `->>` of a name or a number from 0, `#>>` of names and numbers, intervals that are added
+to dates and moments, `AT TIME ZONE 'UTC'`. Not known yet: WITH RECURSIVE, `unnest`, moments in the
 zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the end.
 
 - **A correlated subquery** that stands for a value has an aggregate, `=` of the whole primary key
@@ -368,8 +368,8 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
 - A sum has more digits by its type than by its values. Where a product or a comparison has no place
   for them, it is computed with those that have; a value that does not fit is an error.
 - `upper`, `lower` and ILIKE are of every letter, and `upper` leaves ß as it is. **Under the
-  collation C** (of a column, or of a whole database: `locale 'C'`, not `C.UTF-8`) PostgreSQL's are of the
-  letters of ASCII alone, and no plan warns, since the log does not say it: write there
+  collation C** (of a column, or of a whole database: `locale 'C'`, not `C.UTF-8`) PostgreSQL's are
+  of the letters of ASCII alone, and no plan warns, since the log does not say it: write there
   `translate(x, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')`.
 - Floats beyond their range are Infinity where PostgreSQL has an error.
 - An order without a limit changes no row, and is left out.
