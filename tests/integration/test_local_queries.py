@@ -209,7 +209,8 @@ CALLS = [
     """
     SELECT id, status RLIKE '^[a-c]+' AS a, status RLIKE 'a{1,2}\\\\z' AS b, status ILIKE 'A%' AS c,
         status ILIKE '_!' AS d, paid IS TRUE AS e, paid IS NOT FALSE AS f,
-        status IS DISTINCT FROM 'a' AS g, nullif(status, 'a') AS h, least(status, 'b') AS i,
+        status IS DISTINCT FROM 'a' AS g, nullif(status, 'a') AS h,
+        id IN (4, customer) AS o, abs(id) IN (1, 3) AS p, least(status, 'b') AS i,
         cast(paid AS int) AS j, cast(paid AS string) AS k, cast(customer AS boolean) AS l,
         cast(cast(customer AS string) AS bigint) AS m, cast(NULL AS string) AS n
     FROM orders
@@ -274,6 +275,7 @@ DAYS = """
             + interval '90' day
 """
 REFUSED = [
+    "SELECT id, abs(id) IN (4, customer) AS s FROM orders",
     "SELECT id, upper(day) AS s FROM orders",
     "SELECT id, replace(status, status, 'a') AS s FROM orders",
     "SELECT id, status RLIKE 'a.b' AS s FROM orders",
