@@ -282,6 +282,7 @@ REFUSED = [
     "SELECT id, status RLIKE '\\\\w' AS s FROM orders",
     "SELECT id, substring(status, 0, 2) AS s FROM orders",
     "SELECT id, hour(placed) AS s FROM orders",
+    "SELECT id, hour(to_date(clock)) AS s FROM orders",
     "SELECT id, cast(placed AS date) AS s FROM orders",
     "SELECT id, cast(amount AS bigint) AS s FROM orders",
     "SELECT id, cast(score AS bigint) AS s FROM orders",

@@ -174,7 +174,7 @@ class Engines:
         return self.followed(spec)()
 
     def followed(self, spec):
-        """Return what computes the rows in DataFusion: of all rows, or of one table's chosen."""
+        """Return a function that computes a view by DataFusion, of all rows or of chosen ones."""
         query = LocalQuery(spec.source, self.schemas, self.frame(spec).schema)
 
         def rows(chosen=lambda table: table):

@@ -20,7 +20,9 @@ from views.rebuild.plan.kinds import (
     INTEGERS,
     MOST_DIGITS,
     NUMBER,
+    NUMBER_TEXT,
     class_of,
+    classes,
     decimal_of,
     is_constant_text,
     is_count,
@@ -45,10 +47,9 @@ _OF_NULL = {
 }  # fmt: skip
 _MOST_PLACES = 6
 """Decimal places up to which Java writes no exponent."""
-_NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 _FORMAT = re.compile(r"(%Y|%[mdHMS]strict|[-/:. ,])+")
-"""What sqlglot makes of yyyy, MM, dd, HH, mm and ss."""
+"""Patterns of yyyy, MM, dd, HH, mm and ss, in the form that sqlglot gives them."""
 _PATTERN = re.compile(
     r"\^?(?:(?:[\w \-,/:;@#'\"=<>%&!~]|\\[.*+?()|{}\[\]^$\\/-]|\[\^?(?:[\w ,/:;@#.]|\w-\w)+\])"
     r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?)+(?:\\z)?",
@@ -91,7 +92,7 @@ _KINDS: Mapping[str, Callable[[exp.Expr], bool]] = {
     "count": is_count,
     "place": lambda node: is_count(node) and int(node.name) > 0,
 }
-"""What an argument may be; "count" is a constant from 0, "place" from 1."""
+"""The check of an argument, by its kind: "count" is a constant from 0, "place" one from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ _WRAPPERS = (
     exp.Interval,
     exp.TimeStrToTime,
 )
-"""Parts of calls, about which the call decides."""
+"""Parts of calls: the check of the call covers them."""
 
 
 def own_types() -> dict[type[exp.Expr], dict[str, Any]]:
@@ -215,7 +216,7 @@ def _set_remainder(annotator: Any, node: exp.Mod) -> exp.Expr:  # noqa: ANN401 -
 
 
 def is_call(node: exp.Expr) -> bool:
-    """Tell whether `why_not` knows about a node."""
+    """Tell whether a node is one of the calls that `why_not` checks."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in _ANONYMOUS
     if isinstance(node, _ARITHMETIC):
@@ -231,31 +232,28 @@ def why_not(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Anonymous):
         return None if _is_taken(node) else "it is computed by Spark"
     if type(node) in _PART_CALLS:
-        part, value = _PART_CALLS[type(node)], node.this
-        value = value.this if isinstance(value, exp.TsOrDsToDate) else value
-        return None if _has_part(part, value) else "only of a date, or a time without a zone"
+        is_taken = _has_part(_PART_CALLS[type(node)], node.this)
+        return None if is_taken else "only of a date, or a time without a zone"
     if type(node) in _SPECIAL:
         return None if _SPECIAL[type(node)][0](node) else "its arguments are of another kind"
     return _FUNCTIONS[type(node)].why_not(node)
 
 
 def written(node: exp.Expr) -> exp.Expr:
-    """Return a call that is taken as DataFusion has it; it takes over the node's arguments."""
+    """Return an accepted call in DataFusion's SQL; the arguments move into it."""
     if isinstance(node, _ARITHMETIC):
         return _moved(node) if _is_moved(node) else _checked(node)
     if isinstance(node, exp.Anonymous):
         return _anonymous(node)
     if type(node) in _PART_CALLS:
-        value = node.this
-        value = value.this if isinstance(value, exp.TsOrDsToDate) else value
-        return _part(_PART_CALLS[type(node)], value)
+        return _part(_PART_CALLS[type(node)], node.this)
     if type(node) in _SPECIAL:
         return _SPECIAL[type(node)][1](node)
     return _FUNCTIONS[type(node)].written(node)
 
 
 def is_part(node: exp.Expr) -> bool:
-    """Tell whether a node belongs to a call, which decides about it."""
+    """Tell whether a node is a part of a call that `why_not` checks as a whole."""
     return isinstance(node, _WRAPPERS)
 
 
@@ -400,7 +398,7 @@ def _divided(node: exp.Binary) -> exp.Expr:
 
 
 def _are_alike(node: exp.Expr) -> bool:
-    kinds = {class_of(value) for value in (node.this, *node.expressions)}
+    kinds = classes(node.this, *node.expressions)
     return len(kinds) == 1 and not kinds & {None, "boolean"}
 
 
@@ -411,7 +409,7 @@ def _is_trim(node: exp.Expr) -> bool:
     letters = node.args.get("expression")
     return (
         class_of(node.this) == "text"
-        and (letters is None or (is_constant_text(letters) and bool(letters.name)))
+        and (letters is None or _KINDS["letters"](letters))
         and not other_arguments(node, {"this", "position", "expression"})
     )
 
@@ -447,7 +445,7 @@ def _substring(node: exp.Expr) -> exp.Expr:
 
 
 def _are_texts(node: exp.Expr) -> bool:
-    return bool(node.expressions) and {class_of(value) for value in node.expressions} == {"text"}
+    return classes(*node.expressions) == {"text"}
 
 
 def _in_a_row(node: exp.Expr) -> exp.Expr:
@@ -565,7 +563,13 @@ def _moved_day(node: exp.Expr) -> exp.Expr:
 
 
 def _inner(node: exp.Expr) -> exp.Expr:
+    """Return an argument without the conversion that sqlglot puts around it."""
     return node.this if isinstance(node, exp.TimeStrToTime) else node
+
+
+def _in_years(node: exp.Expr) -> exp.Expr:
+    """Return a date or a time as microseconds, with an error outside of the years 1 to 9999."""
+    return _call("moved", _micros(node), _number(0), _number(0))
 
 
 def _day_of(node: exp.Expr) -> exp.Expr:
@@ -642,7 +646,7 @@ def _is_taken_cast(node: exp.Cast) -> bool:
 
 def _is_number(node: exp.Expr) -> bool:
     """Tell whether a node is a number, or the text of a constant one."""
-    is_text = is_constant_text(node) and _NUMBER_TEXT.fullmatch(node.name) is not None
+    is_text = is_constant_text(node) and NUMBER_TEXT.fullmatch(node.name) is not None
     return is_text or is_whole(node) or decimal_of(node) is not None
 
 
@@ -679,7 +683,7 @@ def _written_cast(node: exp.Cast) -> exp.Expr:  # noqa: PLR0911 - one for each t
         arrow = _CLOCK if target == DType.TIMESTAMPNTZ else _MOMENT
         if is_constant_text(value):
             return _arrow(value, arrow)
-        return _arrow(_call("moved", _micros(value), _number(0), _number(0)), arrow)
+        return _arrow(_in_years(value), arrow)
     return exp.Cast(this=value, to=node.to)
 
 
@@ -726,10 +730,7 @@ _SPECIAL: Mapping[type[exp.Expr], tuple[Callable[[Any], bool], Callable[[Any], e
         lambda node: _cast(_call("cardinality", node.this), "INT"),
     ),
     exp.Array: (
-        lambda node: (
-            len({class_of(value) for value in node.expressions} - {NUMBER, "text"}) == 0
-            and len({class_of(value) for value in node.expressions}) == 1
-        ),
+        lambda node: classes(*node.expressions) in ({NUMBER}, {"text"}),
         lambda node: _call("make_array", *node.expressions),
     ),
     exp.ArrayContains: (
@@ -769,7 +770,7 @@ _SPECIAL: Mapping[type[exp.Expr], tuple[Callable[[Any], bool], Callable[[Any], e
     ),
     exp.UnixMicros: (
         lambda node: class_of(node.this) == "moment",
-        lambda node: _call("moved", _micros(node.this), _number(0), _number(0)),
+        lambda node: _in_years(node.this),
     ),
     exp.Cast: (_is_taken_cast, _written_cast),
 }

@@ -7,7 +7,6 @@ any reader sees the rows.
 
 from __future__ import annotations
 
-import re
 from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ from views.base.spark_sql import SparkSql, sources_of
 from views.rebuild.plan import calls
 from views.rebuild.plan.kinds import (
     NUMBER,
+    NUMBER_TEXT,
+    branches_of,
     class_of,
     classes,
     is_constant_text,
@@ -39,7 +40,6 @@ from views.rebuild.plan.kinds import (
 )
 
 _CLOCKS = {exp.DataType.Type.TIMESTAMPNTZ, exp.DataType.Type.TIMESTAMP}
-_NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
 _CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "with_", "distinct"}
 _JOINS = {
     ("", ""), ("", "INNER"), ("", "CROSS"),
@@ -239,7 +239,7 @@ def _obstacle(node: exp.Expr) -> str | None:  # noqa: C901, PLR0911, PLR0912 - o
             return "one of them is no value that engines group alike"
         case exp.Is() if not isinstance(node.expression, exp.Null | exp.Boolean):
             return "only IS NULL, IS TRUE and IS FALSE are taken"
-        case exp.Literal() if not node.is_string and not _NUMBER_TEXT.fullmatch(node.name):
+        case exp.Literal() if not node.is_string and not NUMBER_TEXT.fullmatch(node.name):
             return "only whole numbers, decimals and texts are taken"
         case _ if calls.is_call(node):
             return calls.why_not(node)
@@ -440,7 +440,7 @@ def _fold_days(query: exp.Query) -> None:
 
 
 def _align_days(query: exp.Query) -> None:
-    """Make dates that are compared with times the midnight that they begin with, as Spark does."""
+    """Cast dates that are compared with timestamps to timestamps, as Spark does."""
     for compared in list(query.find_all(*_COMPARISONS)):
         sides = list(compared.iter_expressions())
         if classes(*sides) == {"date", "clock"}:
@@ -450,7 +450,7 @@ def _align_days(query: exp.Query) -> None:
 
 
 def _align_fractions(query: exp.Query) -> None:
-    """Make constants with a fraction doubles where they meet doubles, as Spark does."""
+    """Cast constants that are compared or computed with doubles to doubles, as Spark does."""
     for node in list(query.find_all(*_OF_ONE_CLASS, exp.Add, exp.Sub, exp.Mul)):
         sides = list(node.iter_expressions())
         if any(map(is_double, sides)):
@@ -519,18 +519,11 @@ def _is_of_one_class(node: exp.Expr) -> bool:
             values = [node.this, node.args["low"], node.args["high"]]
         case exp.In() if (query := node.args.get("query")) is not None:
             values = [node.this, *query.this.selects]
-        case exp.In() | exp.Coalesce():
-            values = [node.this, *node.expressions]
-        case exp.Case():
-            values = [
-                *(branch.args["true"] for branch in node.args["ifs"]),
-                node.args.get("default"),
-            ]
-        case exp.If():
-            values = [node.args["true"], node.args.get("false")]
+        case exp.In() | exp.Coalesce() | exp.Case() | exp.If():
+            values = branches_of(node)
         case _:
             values = [node.args["this"], node.args["expression"]]
-    branches = [value for value in values if value is not None and not isinstance(value, exp.Null)]
+    branches = [value for value in values if not isinstance(value, exp.Null)]
     if any(map(is_double, branches)):
         return all(is_double(value) or is_whole(value) for value in branches)
     kinds = classes(*branches)
@@ -556,7 +549,7 @@ def _is_arithmetic(node: exp.Binary | exp.Neg) -> bool:
 
 
 def _translate_averages(query: exp.Query) -> None:
-    """Have averages rounded as Spark rounds them."""
+    """Round averages as Spark does."""
     for average in list(query.find_all(exp.Avg)):
         digits, scale = of_average(average) or (0, 0)
         if digits:
@@ -568,7 +561,7 @@ def _translate_averages(query: exp.Query) -> None:
 
 
 def _translate_sums(query: exp.Query) -> None:
-    """Have the sums of bigints as decimals, and then as bigints: else they overflow in silence."""
+    """Sum bigints as decimals and cast the sum back: bigints would overflow without an error."""
     for total in list(query.find_all(exp.Sum)):
         if total.this.type is not None and total.this.type.this == exp.DataType.Type.BIGINT:
             total.set("this", exp.cast(total.this, "DECIMAL(19, 0)"))

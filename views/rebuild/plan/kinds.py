@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from datetime import date
 
@@ -28,6 +29,7 @@ CLASSES = {
 }
 """Values of one class are compared and sorted the same way in both engines."""
 NUMBER = "number"
+NUMBER_TEXT = re.compile(r"\d+(\.\d+)?")
 _QUOTIENT_ARGUMENTS = (5, 6)
 LONG = exp.DataType.Type.BIGINT
 MOST_DIGITS = 38
