@@ -19,7 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from changelog.config import BROKERS, REGISTRY, load_project
-from changelog.contract.base.errors import ChangelogError, ConfigurationError, VerdictError
+from changelog.contract.base.errors import (
+    ChangelogError,
+    ConfigurationError,
+    SinkError,
+    VerdictError,
+)
 from changelog.runtime.edge import (
     bar_console,
     one_line,
@@ -47,7 +52,7 @@ from views.generations.history import (
     as_served,
     last_states,
 )
-from views.generations.served import served_of
+from views.generations.served import Unanswered, served_of, serving_now
 from views.generations.staging import newest_staged
 from views.lineage.runs import Action, told_to_lineage
 from views.project.catalog import Catalog, catalog_of
@@ -233,11 +238,16 @@ def _not_recent(
     """Return the views that a run shortly before has not built."""
     if request.max_age is None:
         return specs
-    history = GenerationHistory(settings.warehouse)
+    history, unanswered = GenerationHistory(settings.warehouse), Unanswered()
     since = datetime.now(UTC) - timedelta(seconds=request.max_age)
     todo = []
     for spec in specs:
-        if is_recent(spec, history.rows([spec.name]), since, settings.verify):
+        try:
+            serving = serving_now(spec, settings.project, unanswered)
+        except SinkError:
+            todo.append(spec)  # its build says more, and waits longer
+            continue
+        if is_recent(spec, history.rows([spec.name]), serving, since, settings.verify):
             tell(f"{spec.name} is left out: it was built less than {request.max_age:,.0f} s ago")
         else:
             todo.append(spec)

@@ -326,7 +326,8 @@ def test_what_was_altered_behind_its_back_is_on_record_and_written_anew(shop, mo
         assert (found.state, found.exit_code) == (Level.PROBLEM, 3)
         assert f"generation {row.generation}, which serves, was refuted" in found.text
         hour = datetime.now(UTC) - timedelta(hours=1)
-        assert not is_recent(spec, history.rows([name]), hour, VerifyMode.NONE)
+        serving = {"postgres": row.generation}
+        assert not is_recent(spec, history.rows([name]), serving, hour, VerifyMode.NONE)
         # What serves is not built upon any more: the next round writes it anew, and proves it.
         assert follower.round().error is None
         shop.is_right()

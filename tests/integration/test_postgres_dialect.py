@@ -6,6 +6,7 @@ import json
 import os
 import struct
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -14,6 +15,7 @@ import duckdb
 import psycopg2
 import pyarrow.compute as pc
 import pytest
+from psycopg2.extensions import make_dsn, parse_dsn
 from psycopg2.extras import register_default_json, register_default_jsonb
 from pyspark.errors import PySparkException
 
@@ -292,3 +294,62 @@ def test_random_expressions_and_queries_mean_what_they_mean_in_postgresql(asked)
 def test_so_do_thousands(asked, seed):
     count = compare(asked, seed, 1000, 150)
     assert count["alike in spark"] > 500
+
+
+LETTERS = """
+CREATE TYPE mood AS ENUM ('é');
+CREATE COLLATION every (LOCALE = 'C.UTF-8');
+CREATE TABLE t (id int PRIMARY KEY, own text, doc jsonb, mood mood, fixed char(9),
+    ascii text COLLATE "C", words text[] COLLATE "C", sql varchar(20) COLLATE ucs_basic,
+    every text COLLATE every)
+"""
+IN_CASE = [
+    *("upper({})", "lower({})", "{} ILIKE 'É%'", "{} NOT ILIKE '%ss_'", "{} ~* 'stra'"),
+    *(
+        "upper(trim({}) || '-')",
+        "lower(concat({}, 'A', 1))",
+        "upper(coalesce(nullif({}, ''), 'b'))",
+    ),
+]
+OF_TEXTS = ("own", "doc ->> 'k'", "mood::text", "fixed", "ascii", "words[1]", "sql", "every")
+IN_QUERIES = [
+    "SELECT id, upper(x) AS x FROM (SELECT id, {0} AS x FROM t UNION ALL SELECT -id, {0} FROM t) q",
+    "WITH q AS (SELECT id, max({0}) AS x FROM t GROUP BY id) SELECT id, lower(x) AS x FROM q",
+    "SELECT 1 AS id, upper(string_agg({0}, ',' ORDER BY id)) AS x FROM t",
+]
+
+
+def with_letters(cursor):
+    for number, text in enumerate(("éa straße", "STRASSE É", "Éclair", "iI", "", None), 1):
+        cursor.execute(
+            "INSERT INTO t VALUES (%s, %s, jsonb_build_object('k', %s::text), 'é', %s, %s,"
+            " ARRAY[%s], %s, %s)",
+            (number, *[text] * 7),
+        )
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_letters_change_case_by_the_rules_of_their_collation(spark, database, locale):
+    """Under C, those of ASCII alone; what no column tells is refused."""
+    name = f"{parse_dsn(database)['dbname']}_letters"
+    with closing(psycopg2.connect(database)) as connection:
+        connection.autocommit = True
+        execute = connection.cursor().execute
+        execute(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE '{locale}'")
+        try:
+            source = Source(make_dsn(database, dbname=name), LETTERS, with_letters)
+            asked = Asked(Engines(own_session(spark), source))
+            for query in [
+                *(f"SELECT id, {e.format(t)} AS x FROM t" for e in IN_CASE for t in OF_TEXTS),
+                *(query.format(t) for query in IN_QUERIES for t in OF_TEXTS),
+            ]:
+                asked.query(query)
+            assert asked.wrong == []
+            assert (asked.count["refused"], asked.count["alike in verifier"]) == (0, 88), (
+                asked.count
+            )
+            for refused in ("lower(ascii || every)", "upper(CASE ascii WHEN 'i' THEN 'é' END)"):
+                assert asked.view(f"SELECT id, {refused} AS x FROM t") is None, refused
+            source.close()
+        finally:
+            execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -627,7 +627,7 @@ def test_a_run_has_a_time_limit_and_tells_that_it_failed(project, view, run, tmp
 
 
 @pytest.mark.matrix
-def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) -> None:
+def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run, endpoints) -> None:
     assert run(view, "--json").code == 0
     again = run(view, "--max-age", "3600", "--json")
     assert (again.code, again.results) == (0, [])
@@ -636,6 +636,9 @@ def test_what_a_run_had_done_that_was_cut_off_is_left_out(project, view, run) ->
     assert run(view, "--max-age", "0", "--json").results[0]["generation"] == 2
     project.view(f"{view}.sql", TOTALS.replace("ordered.", "has ordered."))
     assert run(view, "--max-age", "3600", "--json").results[0]["generation"] == 3
+    with closing(redis.Redis.from_url(endpoints.cache)) as cache:
+        cache.delete(*cache.keys(f"{view}*"))
+    assert run(view, "--max-age", "3600", "--json").results[0]["generation"] == 4
 
 
 @pytest.mark.matrix

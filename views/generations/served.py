@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from changelog.config import Project
@@ -147,6 +148,27 @@ def served_of(
             for kind in spec.sinks
         },
     )
+
+
+served_soon = partial(served_of, retry_seconds=3.0, answer_seconds=5.0)
+"""Makes sinks that wait seconds for a server that is away, where a rebuild waits a minute."""
+
+
+def serving_now(
+    spec: ViewSpec,
+    project: Project,
+    unanswered: Unanswered,
+    make_served: MakeServed = served_soon,
+) -> dict[str, int | None]:
+    """Return the generation that each sink of a view serves, or None.
+
+    `unanswered`: of all views that are asked about. `make_served`: gives the sinks of a view.
+
+    Raises SinkError: a sink cannot tell.
+    """
+    with unanswered.waiting_once(spec.sinks):
+        holdings = make_served(spec, project, None).held_without_listing()
+    return {name: holding.published for name, holding in holdings.items()}
 
 
 def peers_of(project: Project, make_served: MakeServed) -> Peers:

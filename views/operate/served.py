@@ -23,7 +23,7 @@ from views.generations.history import (
     as_served,
     states_of,
 )
-from views.generations.served import MakeServed, Unanswered, served_of
+from views.generations.served import MakeServed, Unanswered, served_soon, serving_now
 from views.generations.succession import staged
 from views.project.catalog import catalog_of
 from views.project.spec import ViewSpec
@@ -32,8 +32,6 @@ from views.rebuild.plan.plan import groups_of
 from views.rebuild.plan.plannable import plannable
 
 Planning = Callable[[Sequence[ViewSpec], Project], Mapping[str, ChangelogError]]
-_without_patience = partial(served_of, retry_seconds=3.0, answer_seconds=5.0)
-"""Makes sinks that wait seconds for a server that is away, where a rebuild waits a minute."""
 
 
 def look_at_views(
@@ -41,7 +39,7 @@ def look_at_views(
     project: Project,
     *,
     plan: Planning | None = None,
-    make_served: MakeServed = _without_patience,
+    make_served: MakeServed = served_soon,
     steps: Steps = UNSEEN,
 ) -> None:
     """Add the state of each view to the findings.
@@ -108,12 +106,8 @@ class _ViewsLook:
 
         Raises ChangelogError: it needs somebody's attention.
         """
-        _look(self.findings, spec, own, self._serving(spec), self.refused.get(spec.name))
-
-    def _serving(self, spec: ViewSpec) -> dict[str, int | None]:
-        with self.unanswered.waiting_once(spec.sinks):
-            holdings = self.make_served(spec, self.project, None).held_without_listing()
-        return {name: holding.published for name, holding in holdings.items()}
+        serving = serving_now(spec, self.project, self.unanswered, self.make_served)
+        _look(self.findings, spec, own, serving, self.refused.get(spec.name))
 
 
 def _look(
@@ -149,6 +143,12 @@ def _look(
         error.exit_code = 3 if last.state == REFUTED else 1
         raise error
     number = next(iter(serving.values()), None)
+    if number is None and served is not None:
+        raise ChangelogError(
+            f"nothing serves in {', '.join(serving)}, and the history says generation "
+            f"{served.generation}: it was removed there",
+            hint=f"rebuild-view {spec.name} writes it again",
+        )
     if number is not None and (served is None or served.generation != number):
         recorded = "none" if served is None else f"generation {served.generation}"
         raise ChangelogError(

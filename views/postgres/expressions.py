@@ -17,6 +17,7 @@ from views.postgres.functions import (
     EPOCH,
     FUNCTIONS,
     INSTEAD,
+    LOWER,
     OF_DEFAULTS,
     OF_MOMENTS,
     OF_ORDER,
@@ -24,6 +25,7 @@ from views.postgres.functions import (
     PARTS,
     PATTERNS,
     PLAIN,
+    SMALL,
     SPECIAL,
     UNITS,
     WINDOWS,
@@ -51,6 +53,7 @@ from views.postgres.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
+    UNKNOWN_LETTERS,
     WIDTHS,
     PgType,
     as_numeric,
@@ -62,6 +65,7 @@ from views.postgres.types import (
     list_of,
     numeric,
     widened,
+    with_ctypes,
 )
 from views.postgres.values import (
     NULL,
@@ -69,6 +73,7 @@ from views.postgres.values import (
     as_text,
     check_compared,
     condition,
+    ctype_of,
     implicit_cast,
     labels_of,
     numeric_of,
@@ -150,6 +155,7 @@ class Expressions:
         self._reader = reader
         self._windows = windows
         self._aggregate = False
+        self._ctypes: frozenset[str] = frozenset()  # of the values that were translated so far
         self.within: list[str] = []
         """SQL of the values that tell the outer query's rows apart; windows are partitioned by
         them."""
@@ -157,12 +163,21 @@ class Expressions:
 
     # Values
 
-    def value(self, node: exp.Expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one for each form
+    def value(self, node: exp.Expr) -> Value:
         """Translate an expression.
 
         Raises:
             ViewError: a part of it has no known equal in Spark's SQL.
         """
+        before, self._ctypes = self._ctypes, frozenset()
+        value = self._translated(node)
+        ctypes = self._ctypes | value.kind.ctypes
+        self._ctypes = before | ctypes
+        return replace(value, kind=with_ctypes(value.kind, ctypes))
+
+    def _translated(  # noqa: C901, PLR0911, PLR0912 - one for each form
+        self, node: exp.Expr
+    ) -> Value:
         match node:
             case exp.Paren():
                 return self.value(node.this)
@@ -171,7 +186,8 @@ class Expressions:
                     self.plain_columns.append(node)
                 return self.scope.column(node)
             case exp.Literal() if node.is_string:
-                return Value(text(node.name), UNKNOWN, node.name)
+                kind = UNKNOWN if node.name.isascii() else UNKNOWN_LETTERS
+                return Value(text(node.name), kind, node.name)
             case exp.Literal():
                 return self._number(node, node.name)
             case exp.Null():
@@ -607,11 +623,12 @@ class Expressions:
             why = "a pattern with an escaped character"
             raise refusal(node, why, "write strpos(…, '%') > 0, or left(…, 3) = 'a_b'")
         word = "ILIKE" if isinstance(like, exp.ILike) else "LIKE"
+        subject, letters = (implicit_cast(node, side, TEXT) for side in (value, pattern))
+        if word == "ILIKE" and ctype_of(node, [value]) == "C" and pattern.constant is not None:
+            word, subject = "LIKE", LOWER["C"].format(subject)
+            letters = text(pattern.constant.translate(SMALL))
         word = f"NOT {word}" if like.args.get("negate") else word
-        return Value(
-            f"({implicit_cast(node, value, TEXT)} {word} {implicit_cast(node, pattern, TEXT)})",
-            BOOL,
-        )
+        return Value(f"({subject} {word} {letters})", BOOL)
 
     def _matched(self, node: exp.Expr, sides: list[exp.Expr], *, any_case: bool) -> Value:
         self._bound(node, *sides)
@@ -918,7 +935,8 @@ class Expressions:
             if (texts := self._fitting(node, form, values)) is not None:
                 result = form.result
                 kind = result if isinstance(result, PgType) else result([v.kind for v in values])
-                return Value(form.text.replace("{*}", ", ".join(texts)).format(*texts), kind)
+                sql = form.text if isinstance(form.text, str) else form.text[ctype_of(node, values)]
+                return Value(sql.replace("{*}", ", ".join(texts)).format(*texts), kind)
         listed = ", ".join(str(value.kind) for value in values)
         raise refusal(node, f"{name}({listed}) is not known here", INSTEAD.get(name, ""))
 

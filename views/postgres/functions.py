@@ -22,9 +22,10 @@ A function that is not listed is refused by name. The codes of arguments:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from string import ascii_lowercase, ascii_uppercase
 
 from views.postgres.types import (
     BOOL,
@@ -49,12 +50,13 @@ class Form:
     Attributes:
         argument_codes: of its arguments; a last one with `*` stands for any number of them.
         result: the type of its result, or a function that returns it for the arguments' types.
-        text: its SQL in Spark, where `{0}` is the first argument, and `{*}` all of them.
+        text: its SQL in Spark, where `{0}` is the first argument, and `{*}` all of them; if it
+            depends on the ctype of its arguments, one for each.
     """
 
     argument_codes: str
     result: Result
-    text: str
+    text: str | Mapping[str, str]
 
 
 def _same(kinds: list[PgType]) -> PgType:
@@ -80,10 +82,20 @@ def _remainder(kinds: list[PgType]) -> PgType:
 _OF_DOUBLES = partial(Form, "double", FLOAT8)
 _AS_DOUBLE = "cast({0} AS double)"
 _LENGTH = (Form("text", INT4, "length({0})"),)
-_CAPITALS = (
-    "replace(replace(upper(replace(replace({0}, '~', '~0'), 'ß', '~1')), '~1', 'ß'), '~0', '~')"
-)
-"""PostgreSQL has no capital for ß, Spark has SS: ß is escaped meanwhile, as RFC 6901 escapes."""
+UPPER = {
+    # No capital for ß, where Spark has SS: it is escaped meanwhile, as RFC 6901 escapes.
+    "": "replace(replace(upper(replace(replace({0}, '~', '~0'), 'ß', '~1')), '~1', 'ß'), "
+    "'~0', '~')",
+    "full": "upper(replace({0}, 'ß', 'SS'))",
+    "C": f"translate({{0}}, '{ascii_lowercase}', '{ascii_uppercase}')",
+}
+"""PostgreSQL's `upper`, by the ctype of the text (`ColumnType.ctype`)."""
+LOWER = {
+    **dict.fromkeys(("", "full"), "lower({0})"),
+    "C": f"translate({{0}}, '{ascii_uppercase}', '{ascii_lowercase}')",
+}
+"""PostgreSQL's `lower`."""
+SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 _START = "CASE WHEN {1} < 1 THEN 1 ELSE {1} END"
 _LENGTH_LEFT = "CASE WHEN {1} < 1 AND {2} >= 0 THEN greatest({1} + {2} - 1, 0) ELSE {2} END"
 """The length of a substring without the letters that would be before the first one."""
@@ -120,8 +132,8 @@ FUNCTIONS: dict[str, tuple[Form, ...]] = {
         Form("num num", _remainder, "({0} % {1})"),
     ),
     **dict.fromkeys(("length", "char_length", "character_length"), _LENGTH),
-    "upper": (Form("text", TEXT, _CAPITALS),),
-    "lower": (Form("text", TEXT, "lower({0})"),),
+    "upper": (Form("text", TEXT, UPPER),),
+    "lower": (Form("text", TEXT, LOWER),),
     "left": (
         Form("text count", TEXT, "left({0}, {1})"),
         Form("text int4", TEXT, "substring({0}, 1, " + _FIRST_LETTERS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from changelog.contract.rows.types import ColumnType, Kind
 
@@ -30,6 +30,8 @@ class PgType:
         labels: of an enum, in their order, as far as the log has them.
         parts: of JSON that the query makes, the names and types of an object's values, or without
             a name the type of a list's elements.
+        ctypes: by whose rules letters may change case, as columns have it (`ColumnType.ctype`), and
+            `OF_CONSTANT`. No matter of equality.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PgType:
     even: bool = True
     labels: tuple[str, ...] = ()
     parts: tuple[tuple[str, PgType], ...] = ()
+    ctypes: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __str__(self) -> str:
         base = self.name.removesuffix("[]")
@@ -64,6 +67,9 @@ _SHOWN = {
     "unknown": "a constant in quotes",
     "document": "JSON that the query makes",
 }
+OF_CONSTANT = "constant"
+"""Of constants with letters besides those of ASCII: which rules they follow, no column tells."""
+UNKNOWN_LETTERS = replace(UNKNOWN, ctypes=frozenset({OF_CONSTANT}))
 WIDTHS = {"int2": 5, "int4": 10, "int8": 19}
 """Digits of the integers."""
 INTEGERS = tuple(WIDTHS)
@@ -71,6 +77,7 @@ FLOATS = ("float4", "float8")
 NUMBERS = (*INTEGERS, "numeric", *FLOATS)
 TEXTS = ("text", "bpchar")
 MOMENTS = ("date", "timestamp", "timestamptz")
+_WITHOUT_LETTERS = (*NUMBERS, *MOMENTS, "bool")
 OF_LISTS = ("int2", "int4", "int8", "text")
 """Types of elements that are compared in lists."""
 KNOWN = (*NUMBERS, *TEXTS, *MOMENTS, "bool")
@@ -122,12 +129,19 @@ def of_column(column: ColumnType) -> PgType:
         return _OF_KINDS[column.kind]
     if column.element is not None:
         return list_of(of_column(column.element))
+    ctypes = frozenset({column.ctype})
     base = _SIZE.sub("", column.name).strip()
     if column.kind in {Kind.INT, Kind.LONG, Kind.STRING} and base in _OF_BASES:
-        return _OF_BASES[base]
+        return with_ctypes(_OF_BASES[base], ctypes)
     if column.sort == "enum":
-        return PgType("enum", labels=column.labels)
-    return PgType("numeric as text" if base == "numeric" else base)
+        return PgType("enum", labels=column.labels, ctypes=ctypes)
+    return PgType("numeric as text" if base == "numeric" else base, ctypes=ctypes)
+
+
+def with_ctypes(kind: PgType, ctypes: frozenset[str]) -> PgType:
+    """Return the type of a value whose letters may change case by some rules."""
+    has_letters = (element_of(kind) or kind).name not in _WITHOUT_LETTERS
+    return replace(kind, ctypes=ctypes) if has_letters and kind.ctypes != ctypes else kind
 
 
 def list_of(kind: PgType) -> PgType:
@@ -198,13 +212,18 @@ def newest(kinds: Sequence[PgType]) -> PgType | None:
     return latest if all(map(is_part, kinds)) else None
 
 
-def common(  # noqa: PLR0911 - one for each sort
-    kinds: Sequence[PgType],
-) -> PgType | None:
+def common(kinds: Sequence[PgType]) -> PgType | None:
     """Return the type to which PostgreSQL converts several values, as in CASE and UNION.
 
     See "UNION, CASE, and Related Constructs" in its manual. None if there is none.
     """
+    kind = _common(kinds)
+    return kind and with_ctypes(kind, frozenset().union(*(one.ctypes for one in kinds)))
+
+
+def _common(  # noqa: PLR0911 - one for each sort
+    kinds: Sequence[PgType],
+) -> PgType | None:
     typed = [kind for kind in kinds if kind.name != "unknown"]
     names = {kind.name for kind in typed}
     if not typed:

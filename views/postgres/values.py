@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -19,6 +19,7 @@ from views.postgres.types import (
     INTEGERS,
     MOST_DIGITS,
     NUMBERS,
+    OF_CONSTANT,
     QUOTIENT_DIGITS,
     QUOTIENT_PLACES,
     TEXT,
@@ -197,6 +198,37 @@ def sortable(node: exp.Expr, value: Value) -> str:
     if value.kind.name != "enum":
         return value.text
     return f"label_place({value.text}, {labels_of(node, value.kind)})"
+
+
+_CTYPES = ("", "full", "C")
+"""Rules by which letters change case that the engines can follow."""
+_BY_ITSELF = "change the case of each part by itself: upper(x) || upper(y)"
+
+
+def ctype_of(node: exp.Expr, values: Sequence[Value]) -> str:
+    """Return the rule by which PostgreSQL changes the case of a text's letters, as columns have it.
+
+    Where texts of several collations are joined, PostgreSQL takes that which is not the database's
+    own ("Collation Support" in its manual), of which the log tells nothing.
+
+    Raises:
+        ViewError: its columns and constants follow several rules, or one that the engines lack.
+    """
+    ctypes: frozenset[str] = frozenset().union(*(value.kind.ctypes for value in values))
+    if len(ctypes - {OF_CONSTANT}) > 1:
+        raise refusal(
+            node, "its columns have collations that change case by different rules", _BY_ITSELF
+        )
+    ctype = next(iter(ctypes - {OF_CONSTANT}), "")
+    if ctype and OF_CONSTANT in ctypes:
+        why = "it has a constant with letters besides those of ASCII, whose collation is not known"
+        raise refusal(node, why, _BY_ITSELF)
+    if ctype not in _CTYPES:
+        raise refusal(
+            node, f"letters change case by the rules of {ctype} here, which other engines lack",
+            "write them out: translate(x, 'abc…', 'ABC…'), or have it as a column of the table",
+        )  # fmt: skip
+    return ctype
 
 
 def check_compared(node: exp.Expr, kinds: Iterable[PgType]) -> None:

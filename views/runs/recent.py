@@ -6,7 +6,7 @@ rollback an old one serves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from views.base.config import VerifyMode
@@ -16,14 +16,24 @@ from views.project.spec import ViewSpec
 
 
 def is_recent(
-    spec: ViewSpec, rows: Sequence[HistoryRow], since: datetime, mode: VerifyMode
+    spec: ViewSpec,
+    rows: Sequence[HistoryRow],
+    serving: Mapping[str, int | None],
+    since: datetime,
+    mode: VerifyMode,
 ) -> bool:
-    """Tell whether a view serves a generation that was built since a moment, just as asked for."""
+    """Tell whether a view serves a generation that was built since a moment, just as asked for.
+
+    `rows`: of the view's history. `serving`: the generation that each sink says it serves; one that
+    was removed there is not recent, whatever the history says.
+    """
     served = as_served(rows)
     if served is None or served.state == REFUTED or not served.declaration:
         return False
     built = [row for row in rows if row.generation == served.generation and row.state == SEALED]
     if not built or built[-1].at < since or set(served.sinks) != set(spec.sinks):
+        return False
+    if {*serving.values()} != {served.generation}:
         return False
     return _is_proved(built[-1], mode) and not changed_declaration(
         served.declaration, spec, since="before"

@@ -3,11 +3,12 @@
 Each field carries the column's own name (`column`) and PostgreSQL's type (`pg_type`) as
 attributes, since an Avro name is narrower than a column name; of a type of users its sort
 (`pg_sort`), of an enum its labels in their order (`pg_labels`), and of a text the collation that
-sorts it otherwise than by code points (`pg_collation`, and `pg_deterministic` where it is not). The
-key's fields have none of these four, since a key's schema is pinned. The record carries the table
+sorts it otherwise than by code points (`pg_collation`, and `pg_deterministic` where it is not), and
+whose letters change case otherwise than by the simple rules of Unicode (`pg_ctype`). The key's
+fields have none of these, since a key's schema is pinned. The record carries the table
 (`relation`), its primary key (`key`), and the columns that PostgreSQL computes and the log lacks
-(`generated`, if there are any). Readers that do not know the attributes skip them, as
-the Avro specification asks.
+(`generated`, if there are any). Readers that do not know the attributes skip them, as the Avro
+specification asks.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def _comparison(kind: ColumnType) -> dict[str, Any]:
         marks["pg_collation"] = own.collation
         if not own.deterministic:
             marks["pg_deterministic"] = False
+    if own.ctype and own.kind is Kind.STRING:
+        marks["pg_ctype"] = own.ctype
     return marks
 
 
@@ -209,6 +212,7 @@ def _compared(kind: ColumnType, raw: Mapping[str, Any]) -> ColumnType:
         sort=raw.get("pg_sort", ""),
         labels=tuple(raw.get("pg_labels", ())),
         collation=raw.get("pg_collation", ""),
+        ctype=raw.get("pg_ctype", ""),
         deterministic=raw.get("pg_deterministic", True),
     )
 

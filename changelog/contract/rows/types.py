@@ -89,6 +89,9 @@ class ColumnType:
     labels: tuple[str, ...] = field(default=(), compare=False)
     # by which texts are sorted, where that is not the order of their code points
     collation: str = field(default="", compare=False)
+    # by whose rules its letters change case, where not by the simple ones of Unicode: `C` for the
+    # letters of ASCII alone, `full` for the full ones of Unicode (of ICU), else the locale's name
+    ctype: str = field(default="", compare=False)
     # whether equal texts under the collation are the same texts
     deterministic: bool = field(default=True, compare=False)
 

@@ -46,29 +46,47 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
  ORDER BY n.nspname, c.relname
 """
 # Some columns of the catalogues came with later versions: as JSON they are null before. What the
-# builtin provider and these locales have is the order of code points.
+# builtin provider and these locales have is the order of code points. Which letters are capitals of
+# which is another matter: "Locale Providers" in PostgreSQL's manual, and pg_locale*.c.
 _COLUMNS = """
-WITH default_locale AS (
-    SELECT CASE to_jsonb(d) ->> 'datlocprovider'
-           WHEN 'i' THEN coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale')
-           WHEN 'b' THEN 'C'
-           ELSE d.datcollate END AS locale
+WITH defaults AS (
+    SELECT coalesce(to_jsonb(d) ->> 'datlocprovider', 'c') AS provider,
+           coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale') AS other_locale,
+           d.datcollate::text AS sorted_by, d.datctype::text AS ctype, '' AS name
       FROM pg_database d WHERE d.datname = current_database()
-), collations AS (
+), given AS (
     SELECT l.oid, coalesce(to_jsonb(l) ->> 'collisdeterministic', 'true')::boolean AS exact,
-           CASE l.collprovider::text
-           WHEN 'd' THEN (SELECT locale FROM default_locale)
-           WHEN 'b' THEN 'C'
-           WHEN 'c' THEN l.collcollate::text END AS locale,
-           CASE WHEN l.collprovider = 'd' THEN (SELECT locale FROM default_locale)
-           ELSE l.collname::text END AS name
-      FROM pg_collation l
+           g.*
+      FROM pg_collation l CROSS JOIN LATERAL (
+           SELECT * FROM defaults WHERE l.collprovider = 'd'
+           UNION ALL
+           SELECT l.collprovider::text,
+                  coalesce(to_jsonb(l) ->> 'colllocale', to_jsonb(l) ->> 'colliculocale',
+                           l.collcollate::text),
+                  l.collcollate::text, l.collctype::text, l.collname::text
+            WHERE l.collprovider <> 'd') g
+     UNION ALL
+    SELECT 0, true, defaults.* FROM defaults
+), collations AS (
+    SELECT oid, exact,
+           CASE WHEN provider = 'b' OR (provider = 'c' AND sorted_by IN
+                     ('C', 'POSIX', 'C.UTF-8', 'C.UTF8', 'C.utf8')) THEN ''
+                ELSE coalesce(nullif(name, ''), CASE provider WHEN 'i' THEN other_locale
+                                                ELSE sorted_by END, '') END AS collation,
+           CASE WHEN provider = 'c' AND ctype IN ('C', 'POSIX') THEN 'C'
+                WHEN provider = 'c' AND current_setting('server_encoding') <> 'UTF8'
+                THEN current_setting('server_encoding')
+                WHEN provider = 'c' AND ctype ~ '^(tr|az|crh|ku|tt)_' THEN ctype
+                WHEN provider = 'c' THEN ''
+                WHEN provider = 'b' AND other_locale = 'C' THEN 'C'
+                WHEN provider = 'b' AND other_locale = 'C.UTF-8' THEN ''
+                WHEN provider = 'i' AND other_locale ~ '^(tr|az|lt|el)\\M' THEN other_locale
+                ELSE 'full' END AS ctype
+      FROM given
 )
 SELECT attrelid, attname, atttypid, atttypmod, a.attgenerated::text,
-       CASE WHEN l.locale IN ('C', 'POSIX', 'C.UTF-8', 'C.UTF8', 'C.utf8') THEN ''
-            ELSE coalesce(l.name, '') END,
-       coalesce(l.exact, true)
-  FROM pg_attribute a LEFT JOIN collations l ON l.oid = a.attcollation
+       CASE WHEN attcollation = 0 THEN '' ELSE l.collation END, l.exact, l.ctype
+  FROM pg_attribute a JOIN collations l ON l.oid = a.attcollation
  WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
@@ -171,13 +189,11 @@ class _Column:
     generated: str
     collation: str
     deterministic: bool
+    ctype: str
 
     def collated(self, kind: ColumnType) -> ColumnType:
         """Return the column's type with the collation that sorts it."""
-        element = None if kind.element is None else self.collated(kind.element)
-        return replace(
-            kind, element=element, collation=self.collation, deterministic=self.deterministic
-        )
+        return _of_collation(kind, self.collation, self.ctype, deterministic=self.deterministic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,9 +656,18 @@ def _collated_as(kind: ColumnType, seen: ColumnType | None) -> ColumnType:
     """Return a type with the collation of another type: the stream does not tell it."""
     if seen is None:
         return kind
-    element = None if kind.element is None else _collated_as(kind.element, seen.element)
+    return _of_collation(kind, seen.collation, seen.ctype, deterministic=seen.deterministic)
+
+
+def _of_collation(
+    kind: ColumnType, collation: str, ctype: str, *, deterministic: bool
+) -> ColumnType:
+    """Return a type, and that of its elements, with a collation."""
+    element = None
+    if kind.element is not None:
+        element = _of_collation(kind.element, collation, ctype, deterministic=deterministic)
     return replace(
-        kind, element=element, collation=seen.collation, deterministic=seen.deterministic
+        kind, element=element, collation=collation, ctype=ctype, deterministic=deterministic
     )
 
 

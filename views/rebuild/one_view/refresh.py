@@ -27,7 +27,7 @@ from changelog.contract.rows.relation import TableName
 from replay.base.failures import translated
 from replay.store.committed import committed
 from replay.store.stored import FEW_ROWS, StoredStates
-from views.generations.history import HistoryRow
+from views.generations.history import HistoryRow, as_served
 from views.project.lineage import MARK, NO_DELTA, KeyLineage, Untraceable, trace
 from views.project.query import query
 from views.project.spec import SqlSource, TableReference, ViewSpec
@@ -109,8 +109,13 @@ def prior_of(
     the sinks themselves bring it to a later frontier. `position`: from which on they lack changes;
     None where only the history knows.
     """
+    rows = list(rows)
     if generation is None:
-        return WholeRefresh("nothing serves yet in every sink")
+        served = as_served(rows)
+        if served is None:
+            return WholeRefresh("nothing serves yet in every sink")
+        number = served.generation
+        return WholeRefresh(f"not every sink serves generation {number}, as the history says")
     # The row of a rollback names no frontier; that of the generation's own run does.
     own = [row for row in rows if row.generation == generation and row.lsn is not None]
     if not own or own[-1].epoch is None or not own[-1].definition:

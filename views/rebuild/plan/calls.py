@@ -478,7 +478,8 @@ def _is_plain_ilike(node: exp.Expr) -> bool:
 
 def _ilike(node: exp.Expr) -> exp.Expr:
     pattern = exp.Literal.string(node.expression.name.lower())
-    return exp.Like(this=_call("in_small_letters", node.this), expression=pattern)
+    letters, negate = _call("in_small_letters", node.this), node.args.get("negate")
+    return exp.Like(this=letters, expression=pattern, negate=negate)
 
 
 def _json_steps(node: exp.Expr) -> list[str | int] | None:

@@ -367,10 +367,11 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
   `(a / b)::numeric(12, 2)` have no such limit. A quotient is divided again once it is rounded.
 - A sum has more digits by its type than by its values. Where a product or a comparison has no place
   for them, it is computed with those that have; a value that does not fit is an error.
-- `upper`, `lower` and ILIKE are of every letter, and `upper` leaves ß as it is. **Under the
-  collation C** (of a column, or of a whole database: `locale 'C'`, not `C.UTF-8`) PostgreSQL's are
-  of the letters of ASCII alone, and no plan warns, since the log does not say it: write there
-  `translate(x, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')`.
+- `upper`, `lower` and ILIKE follow the collation of their columns, which capture writes into the
+  schema: every letter, `upper` leaving ß as it is; under ICU ß becomes SS; under C (of a column, or
+  of a whole database: `locale 'C'`, not `C.UTF-8`) those of ASCII alone. Columns of different rules
+  in one call are refused, and so are Turkish, Azeri, Greek and Lithuanian rules. A log that an
+  older version has written does not say it: every letter changes until capture is started anew.
 - Floats beyond their range are Infinity where PostgreSQL has an error.
 - An order without a limit changes no row, and is left out.
 """
@@ -484,7 +485,7 @@ says so of each that it finds in a view (letters, bits, and what hangs on a valu
 | `s \\|\\| tz` | without the offset | with it |
 | `l[0]` | the first element | none: the first is `l[1]` |
 | `upper('ß')` | `SS` | `ß` |
-| `upper(s)`, `lower(s)`, ILIKE of a text under collation C | every letter | those of ASCII alone |
+| `upper(s)`, `lower(s)`, ILIKE of a text under collation C | every letter | those of ASCII |
 | `split('', ',')` | one empty text | no element, by `string_to_array` |
 | `m = 'x'`, `coalesce(m, 'x')` of an enum without that label | false; the text | an error |
 | `sm + sm`, `r * r` beyond a smallint, a real | an int; Infinity | an error |

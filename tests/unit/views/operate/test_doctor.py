@@ -174,12 +174,13 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
     )
     (tmp_path / "changelog.toml").write_text(settings)
     (tmp_path / "views").mkdir()
-    for name in ("served", "unserved", "cut_off"):
+    for name in ("served", "unserved", "cut_off", "lost"):
         (tmp_path / "views" / f"{name}.sql").write_text("-- key: id\nSELECT id FROM t")
     steps = [
         ("served", 7, FAILED), ("unserved", 8, FAILED), ("without_file", 3, PUBLISHED),
         ("dropped", 2, PUBLISHED), ("dropped", 2, DROPPED), ("never_served", 1, FAILED),
         ("cut_off", 2, PUBLISHED), ("cut_off", 4, SEALED),
+        ("lost", 5, PUBLISHED),
     ]  # fmt: skip
     GenerationHistory(str(tmp_path / "warehouse")).append(
         HistoryRow(view=view, generation=number, state=state, sinks=("delta",), note="it broke")
@@ -194,7 +195,7 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
     look_at_views(findings, load_project(tmp_path, needs=[]), make_served=make_served)
     found = {each.check: each for each in findings.all}
     assert set(found) == {
-        f"view {name}" for name in ("served", "unserved", "without_file", "cut_off")
+        f"view {name}" for name in ("served", "unserved", "without_file", "cut_off", "lost")
     }
     hint = "rebuild-view {} --history; {}"
     assert found["view served"].hint == hint.format("served", "generation 6 serves")
@@ -202,6 +203,13 @@ def test_what_serves_is_told_of_a_view_that_failed_or_whose_file_is_gone(tmp_pat
     cut_off = found["view cut_off"]
     assert (cut_off.state, cut_off.exit_code) == (Level.PROBLEM, 1)
     assert "generation 4 serves, and the history says generation 2" in cut_off.text
+    lost = found["view lost"]
+    assert (lost.state, lost.exit_code, lost.hint) == (
+        Level.PROBLEM, 1, "rebuild-view lost writes it again",
+    )  # fmt: skip
+    assert lost.text == (
+        "nothing serves in delta, and the history says generation 5: it was removed there"
+    )
     without_file = found["view without_file"]
     assert without_file.state is Level.NOTE
     assert without_file.text == (

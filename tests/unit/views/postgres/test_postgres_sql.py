@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 
 import pytest
 
@@ -42,6 +44,42 @@ LEFT_OF_ANY = (
 
 def made(query: str) -> str:
     return in_spark(query, TABLES, KEYS).replace("`", "")
+
+
+SIMPLE = (
+    r"replace(replace(upper(replace(replace(t.{}, '~', '~0'), 'ß', '~1')), '~1', 'ß'), '~0', '~')"
+)
+OF_CTYPES = {
+    name: replace(column_type("text", "text"), ctype=ctype)
+    for name, ctype in {"k": "", "s": "", "ascii": "C", "icu": "full", "turkish": "tr_TR"}.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("upper(s)", SIMPLE.format("s")),
+        ("upper(icu)", "upper(replace(t.icu, 'ß', 'SS'))"),
+        ("upper(ascii)", f"translate(t.ascii, '{ascii_lowercase}', '{ascii_uppercase}')"),
+        ("lower(icu)", "lower(t.icu)"),
+        ("icu NOT ILIKE 'Ä%'", "(t.icu NOT ILIKE 'Ä%')"),
+        (
+            "ascii NOT ILIKE 'ÄB%'",
+            f"(translate(t.ascii, '{ascii_uppercase}', '{ascii_lowercase}') NOT LIKE 'Äb%')",
+        ),
+        ("upper(left(ascii, 2) || 1) = upper('ä')", "translate(("),
+        ("upper(ascii || s)", "change case by different rules"),
+        ("ascii || 'ä' ILIKE 'x'", "a constant with letters besides those of ASCII"),
+        ("lower(coalesce(turkish, 'x'))", "by the rules of tr_TR"),
+        ("lower((SELECT min(x.turkish) FROM t AS x))", "by the rules of tr_TR"),
+    ],
+)
+def test_letters_change_case_by_the_rules_of_a_collation(value: str, text: str) -> None:
+    try:
+        built = in_spark(f"SELECT k, {value} AS x FROM t", {T: OF_CTYPES}, KEYS).replace("`", "")
+    except ViewError as error:
+        built = str(error)
+    assert text in built
 
 
 @pytest.mark.parametrize(

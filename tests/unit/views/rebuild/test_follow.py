@@ -82,13 +82,15 @@ def test_what_serves_is_known_from_the_run_that_made_it() -> None:
     found = prior_of(rows, 1, "place")
     assert found == Prior(1, Position(1, Lsn(16), 0), "d", 7, "place")
     for generation, path, why in (
-        (None, None, "nothing serves"),
+        (None, None, "not every sink serves generation 1, as the history says"),
         (3, "place", "does not say"),
         (1, None, "no Delta sink"),
     ):
         prior = prior_of(rows, generation, path)
         assert isinstance(prior, WholeRefresh)
         assert why in prior.why
+    never = prior_of([row(1, "sealed", **whole)], None, None)
+    assert never == WholeRefresh("nothing serves yet in every sink")
     old = prior_of([row(1, epoch=1, lsn="0/10")], 1, "place")
     assert isinstance(old, WholeRefresh), "a history from before says nothing of definitions"
 

@@ -14,6 +14,7 @@ from views.runs.recent import is_recent
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = NOW - timedelta(hours=1)
+SERVING = {"delta": 2}
 
 
 @pytest.fixture
@@ -35,20 +36,27 @@ def rows(spec):
 
 
 def test_what_was_built_since_is_left_out(spec, rows) -> None:
-    assert is_recent(spec, rows, HOUR, VerifyMode.FULL)
+    assert is_recent(spec, rows, SERVING, HOUR, VerifyMode.FULL)
 
 
 def test_a_rollback_makes_nothing_recent(spec, rows) -> None:
     old = replace(rows[0], generation=1, at=NOW - timedelta(days=1))
     back = replace(old, state=PUBLISHED, at=NOW)
-    assert not is_recent(spec, [old, *rows, back], HOUR, VerifyMode.FULL)
+    assert not is_recent(spec, [old, *rows, back], SERVING, HOUR, VerifyMode.FULL)
 
 
 def test_what_was_refuted_since_is_built(spec, rows) -> None:
     refuted = replace(rows[1], state=REFUTED, verified=False)
-    assert not is_recent(spec, [*rows, refuted], HOUR, VerifyMode.NONE)
+    assert not is_recent(spec, [*rows, refuted], SERVING, HOUR, VerifyMode.NONE)
     another = replace(refuted, generation=3)
-    assert is_recent(spec, [*rows, another], HOUR, VerifyMode.FULL), "readers never saw that one"
+    rows = [*rows, another]
+    assert is_recent(spec, rows, SERVING, HOUR, VerifyMode.FULL), "readers never saw that one"
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_what_a_sink_lost_is_built(spec, rows, number) -> None:
+    assert not is_recent(spec, rows, {"delta": number}, HOUR, VerifyMode.NONE)
+    assert not is_recent(spec, rows, {**SERVING, "cache": number}, HOUR, VerifyMode.NONE)
 
 
 @pytest.mark.parametrize(
@@ -62,16 +70,16 @@ def test_what_was_refuted_since_is_built(spec, rows) -> None:
 )
 def test_what_was_built_otherwise_is_built(spec, rows, change) -> None:
     rows = [replace(rows[0], **change), rows[1]]
-    assert not is_recent(spec, rows, HOUR, VerifyMode.FULL)
-    assert is_recent(spec, rows, HOUR, VerifyMode.NONE) == ("at" not in change)
+    assert not is_recent(spec, rows, SERVING, HOUR, VerifyMode.FULL)
+    assert is_recent(spec, rows, SERVING, HOUR, VerifyMode.NONE) == ("at" not in change)
 
 
 def test_a_changed_file_other_sinks_and_a_drop_are_built(spec, rows, tmp_path) -> None:
     gone = replace(rows[1], state=DROPPED)
-    assert not is_recent(spec, [*rows, gone], HOUR, VerifyMode.NONE)
-    assert not is_recent(spec, [], HOUR, VerifyMode.NONE)
+    assert not is_recent(spec, [*rows, gone], SERVING, HOUR, VerifyMode.NONE)
+    assert not is_recent(spec, [], SERVING, HOUR, VerifyMode.NONE)
     served = [rows[0], replace(rows[1], sinks=("delta", "cache"))]
-    assert not is_recent(spec, served, HOUR, VerifyMode.NONE)
+    assert not is_recent(spec, served, SERVING, HOUR, VerifyMode.NONE)
     (tmp_path / "views" / "v.sql").write_text("-- key: id\n-- sinks: delta\nSELECT id FROM u")
     (changed,) = Catalog.of(tmp_path).load_all(["v"])
-    assert not is_recent(changed, rows, HOUR, VerifyMode.NONE)
+    assert not is_recent(changed, rows, SERVING, HOUR, VerifyMode.NONE)
