@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -48,9 +48,6 @@ from changelog.sections import (
     Sources,
     of_source,
 )
-
-if TYPE_CHECKING:
-    from changelog.stack.base.state import Endpoints
 
 log = logging.getLogger("changelog.config")
 
@@ -109,7 +106,7 @@ class Project:
         return _of(kind, self.later)
 
     def embedded(self, name: str) -> str | None:
-        """Return the address of an embedded server, or None if it does not run."""
+        """Return the address of an embedded server, or None if there is none."""
         return _Endpoints(self.root, ()).find(name)
 
     def under(self, place: str) -> str:
@@ -410,30 +407,29 @@ class _Endpoints:
     def __init__(self, root: Path, needs: Collection[str]) -> None:
         self._needs = needs
         self._directory = root / STACK_FOLDER
-        self._endpoints: Endpoints | None = None
-        self._why: StackError | None = None
+        self._why: dict[str, StackError] = {}
 
     def find(self, name: str) -> str | None:
-        if self._endpoints is None and self._directory.is_dir():
-            # Here, since a quarter of a command's start would go into servers that few have.
-            from changelog.stack.stack import Stack  # noqa: PLC0415
+        if not self._directory.is_dir():
+            return None
+        # Here, since a quarter of a command's start would go into servers that few have.
+        from changelog.stack.stack import Stack  # noqa: PLC0415
 
-            try:
-                self._endpoints = Stack(self._directory).endpoints()
-            except StackError as error:
-                self._why = error
-                log.debug("%s", error)
-        value: str | None = getattr(self._endpoints, name, None)
-        return value
+        try:
+            return Stack(self._directory).endpoint(name)
+        except StackError as error:
+            self._why[name] = error
+            log.debug("%s", error)
+            return None
 
     def need(self, name: str, setting: str) -> str:
         text = self.find(name)
         if text is None and name not in self._needs:
             return ""
-        if text is None and self._why is not None:
+        if text is None and (why := self._why.get(name)) is not None:
             raise ConfigurationError(
-                f"{setting} is not set, and {self._why.args[0]}",
-                hint=f"{self._why.hint}, or set it in {FILE_NAME} or on the command line",
+                f"{setting} is not set, and {why.args[0]}",
+                hint=f"{why.hint}, or set it in {FILE_NAME} or on the command line",
             )
         if text is None:
             raise ConfigurationError(

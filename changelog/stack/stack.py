@@ -35,6 +35,8 @@ from changelog.stack.servers.server import Server
 
 ALWAYS = ("postgres", "kafka", "registry")
 ON_REQUEST = ("search", "cache")
+_PARTS = {"brokers": "kafka", "schema_registry": "registry"}
+"""The parts of endpoints with another name."""
 _LISTENERS: Mapping[str, tuple[str, ...]] = {
     "postgres": ("postgres",),
     "kafka": ("kafka", "kafka_controller"),
@@ -138,15 +140,31 @@ class Stack:
         return [_status(server) for server in self._servers(read_state(self.directory)).values()]
 
     def endpoints(self) -> Endpoints:
-        """Return the endpoints of a stack of which every part runs."""
+        """Return the endpoints of a stack; raises StackError where a part does not run."""
         servers = self._servers(read_state(self.directory))
-        absent = [name for name in (*ALWAYS, *servers) if not _runs(servers.get(name))]
-        if absent:
+        for name in (*ALWAYS, *servers):
+            self._require(servers, name)
+        return _endpoints(servers)
+
+    def endpoint(self, name: str) -> str | None:
+        """Return one of the endpoints, or None if it is of a part that was never asked for.
+
+        `name`: of a field of `Endpoints`. Raises StackError: that part does not run, and is always
+        needed. Of a part on request its users tell that it does not answer.
+        """
+        servers, part = self._servers(read_state(self.directory)), _PARTS.get(name, name)
+        if part in ON_REQUEST:
+            return servers[part].url if part in servers else None
+        return self._require(servers, part).url
+
+    def _require(self, servers: Mapping[str, Server], part: str) -> Server:
+        server = servers.get(part)
+        if server is None or not server.running:
             raise StackError(
-                f"the stack in {self.directory} does not run: no {absent[0]}",
+                f"the stack in {self.directory} does not run: no {part}",
                 hint="start it with `changelog stack up`",
             )
-        return _endpoints(servers)
+        return server
 
     def server(self, name: str) -> Server:
         """Return one server, to stop, start, kill, pause or resume it on its port."""

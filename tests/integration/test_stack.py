@@ -172,6 +172,10 @@ def test_up_recovers_servers_that_were_killed(stack):
     assert states["postgres"] == states["kafka"] == states["cache"] == "crashed"
     with pytest.raises(StackError, match="no postgres"):
         stack.endpoints()
+    with pytest.raises(StackError, match="no kafka"):
+        stack.endpoint("brokers")
+    assert stack.endpoint("schema_registry") == before.schema_registry
+    assert stack.endpoint("cache") == before.cache
     said: list[str] = []
     assert stack.up(said.append) == before
     assert "postgres: ended unexpectedly, recovering" in said

@@ -78,13 +78,15 @@ def test_a_server_of_the_stack_that_has_crashed_is_named(tmp_path: Path, monkeyp
     (tmp_path / "changelog.toml").write_text('postgres.dsn = "host=127.0.0.1 port=1"\n')
     (tmp_path / ".stack").mkdir()
 
-    def endpoints(_stack: Stack) -> None:
-        raise StackError("the stack does not run: no cache", hint="start it")
+    def endpoint(_stack: Stack, name: str) -> str | None:
+        if name != "brokers":
+            return None
+        raise StackError("the stack does not run: no kafka", hint="start it")
 
-    monkeypatch.setattr(Stack, "endpoints", endpoints)
+    monkeypatch.setattr(Stack, "endpoint", endpoint)
     found = examine(tmp_path, asking=never)
     said = (
-        "kafka.brokers is not set, and the stack does not run: no cache; nothing else was looked at"
+        "kafka.brokers is not set, and the stack does not run: no kafka; nothing else was looked at"
     )
     assert (found.exit_code, found.all[-1].text) == (2, said)
     assert found.all[-1].hint.startswith("start it, or set it in changelog.toml")
