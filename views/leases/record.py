@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.secret import redacted
 
@@ -43,16 +45,17 @@ class Owner:
 
     host: str  # the machine's name
     pid: int  # the number of the process
-    started: str  # when it asked for the lock, by its own clock
+    started: str  # when the process began, by its own clock
     command: str  # its command line, without secrets
 
     @classmethod
     def this_process(cls) -> Self:
-        """Return this process, as of now."""
+        """Return this process."""
+        began = datetime.fromtimestamp(psutil.Process().create_time(), UTC)
         return cls(
             host=socket.gethostname(),
             pid=os.getpid(),
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            started=began.isoformat(timespec="seconds"),
             command=_command(sys.argv),
         )
 

@@ -96,7 +96,9 @@ def wait(
         print_json(reached.to_json())
     else:
         shown = ", ".join(f"{name} is at {at}" for name, at in reached.sinks.items())
-        tell(f"view {view} shows {reached.lsn}: {shown}")
+        older = any(at < reached.lsn for at in reached.sinks.values())
+        rest = ", and its tables have no newer change" if older else ""
+        tell(f"view {view} shows {reached.lsn}: {shown}{rest}")
 
 
 @with_examples(
