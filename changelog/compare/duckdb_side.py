@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from changelog.compare.plan import ComparedColumn, ComparePlan
 from changelog.compare.side import SENT_PROBE, SUM_BITS, Digest, Key, SideRow
 from changelog.compare.texts import jsonb_text, row_text
 from changelog.contract.base.errors import ConfigurationError, SinkError, VerdictError
+from changelog.runtime.process.scratch import ScratchFolder
 from changelog.runtime.process.signals import interrupts_held
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class DuckdbSide(ABC):
         self._was_read = False
         self._is_interrupted = False
         self._memory_mib = MEMORY_LIMIT_MIB
-        self._folder = tempfile.TemporaryDirectory(prefix="changelog-verify-")
+        self._folder = ScratchFolder("verify")
         with interrupts_held():  # an import that Ctrl-C ends counts as a module that is missing
             self.database = self._opened(folder or Path(self._folder.name))
 

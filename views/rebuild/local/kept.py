@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
@@ -34,6 +33,7 @@ from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.base.position import Position
 from changelog.contract.log.frontier import Frontier, FrontierRecord
 from changelog.contract.rows.relation import TableName
+from changelog.runtime.process.scratch import ScratchFolder
 from replay.base.config import ReplaySettings
 from replay.base.failures import translated
 from replay.base.record_place import FetchedRecord
@@ -201,7 +201,7 @@ class LocalTables:
     def __init__(self, decoded: DecodedBodies | None = None) -> None:
         self._decoded = decoded
         self._tables: dict[TableName, LocalTable] = {}
-        self._scratch = TemporaryDirectory(prefix="changelog-follow-", ignore_cleanup_errors=True)
+        self._scratch = ScratchFolder("follow")
         self._database: sqlite3.Connection | None = None
         self._path: Path | None = None
         self._lock: FileLock | None = None

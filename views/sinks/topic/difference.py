@@ -5,7 +5,6 @@ Rows are equal if their bytes are. An empty topic of readers needs no comparison
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from changelog.contract.base.errors import SinkError
 from changelog.runtime.closed_database import closed_database
+from changelog.runtime.process.scratch import ScratchFolder
 from replay.base.task_faults import MarkedError, TaskFault, error_of, marked
 from replay.scan.last_records import FoldRules, LastRecords
 from replay.scan.range import PartitionRange, read_into
@@ -70,7 +70,7 @@ def _all(scan: _Scan) -> Iterator[TopicDifference]:
 def _compared(
     stack: ExitStack, source_scan: _Scan, target_scan: _Scan
 ) -> Iterator[TopicDifference]:
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="changelog-topic-"))
+    folder = stack.enter_context(ScratchFolder("topic"))
     config = {
         "memory_limit": _MEMORY,
         "temp_directory": folder,

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 
 import duckdb
@@ -22,6 +21,7 @@ from changelog.contract.log.frontier import Frontier
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import SchemaPin
 from changelog.runtime.process.memory import return_freed
+from changelog.runtime.process.scratch import ScratchFolder
 from views.base.pace import Tell, quiet
 from views.verify.kept.folder import kept_root
 from views.verify.kept.keeper import NOWHERE, Keeper, Keeping
@@ -223,9 +223,7 @@ class Evidence:
 
     def __enter__(self) -> Self:
         """Open the database."""
-        folder = TemporaryDirectory(
-            prefix="changelog-verify-", dir=self._work_directory, ignore_cleanup_errors=True
-        )
+        folder = ScratchFolder("verify", self._work_directory)
         self._folder = Path(self._held.enter_context(folder))
         self._held.enter_context(self._inner)
         self._open()

@@ -20,10 +20,10 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Self
 
 from changelog.contract.log.frontier import Frontier
+from changelog.runtime.process.scratch import ScratchFolder
 from changelog.runtime.stores import is_here
 from views.verify.kept.judgement import Proved
 from views.verify.kept.manifest import BrokenError, KeptFile, ProofManifest
@@ -200,7 +200,7 @@ def remove_kept(warehouse: str, topics: Iterable[str]) -> None:
 
     Raises OSError: a folder cannot be read.
     """
-    with TemporaryDirectory(prefix="changelog-verify-") as here:
+    with ScratchFolder("verify") as here:
         for topic in topics:
             place = topic_in(warehouse, topic, Path(here))
             if place.has_files:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import tempfile
 import uuid
 from collections.abc import Iterable
 from contextlib import closing
@@ -23,6 +22,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import ChangelogError
 from changelog.contract.log.frontier import Frontier
 from changelog.runtime.closed_database import closed_database
+from changelog.runtime.process.scratch import ScratchFolder
 from views.verify.log.decode import Decoder
 from views.verify.log.tables import TableState, decoded_tables, empty_table
 from views.verify.processes.place import SharedFolder, stamp_of
@@ -76,9 +76,7 @@ class PartJob:
             decoder.quarantine,
             homes=len(self.frontier.ends[self.topic]),
         )
-        with tempfile.TemporaryDirectory(
-            prefix="changelog-verify-", dir=_local_folder(), ignore_cleanup_errors=True
-        ) as folder:
+        with ScratchFolder("verify", _local_folder()) as folder:
             buckets = buckets_of(part.offsets, Path(folder), most_bytes=_KEPT_BYTES)
             with closing(buckets):
                 read = read_share(

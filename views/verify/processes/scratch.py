@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -13,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from changelog.runtime.closed_database import closed_database
+from changelog.runtime.process.scratch import ScratchFolder
 from views.verify.values.types import quoted
 
 MEMORY_LIMIT = "500MB"
@@ -129,9 +129,7 @@ def scratch(
     None is the system's temporary folder. A database on disk would spend time on compressing rows
     that are read once or twice. Files can be read and written below `folders` only.
     """
-    with tempfile.TemporaryDirectory(
-        prefix="changelog-verify-", dir=work_directory, ignore_cleanup_errors=True
-    ) as folder:
+    with ScratchFolder("verify", work_directory) as folder:
         database = closed_database(
             {
                 "memory_limit": memory_limit,

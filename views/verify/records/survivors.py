@@ -17,6 +17,7 @@ import pyarrow as pa
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.native.columns import NO_EPOCH
+from changelog.runtime.process.scratch import ScratchFolder
 from views.verify.processes.pool import in_threads
 from views.verify.values.types import quoted
 
@@ -176,9 +177,7 @@ class Buckets:
             fits = self._kept_bytes + size <= self._most_bytes
             self._kept_bytes += size if fits else 0
             if not fits and self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(
-                    prefix="changelog-verify-", dir=self._parent, ignore_cleanup_errors=True
-                )
+                self._folder = ScratchFolder("verify", self._parent)
         if fits:
             self._kept[bucket].append(table)
             return
