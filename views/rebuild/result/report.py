@@ -18,7 +18,7 @@ from changelog.contract.rows.relation import TableName
 from changelog.runtime.edge import one_line
 from replay.decode.schemas import TopicSchemas
 from views.base.address import Address
-from views.generations.history import HistoryRow, is_of_changes
+from views.generations.history import UNCHANGED, HistoryRow, is_of_changes
 from views.verify.compare.report import VerifyReport
 
 _SEVERAL = 2
@@ -352,6 +352,8 @@ def _equal(proved: ViewResult | HistoryRow) -> str:
 
 
 def _certificate(result: ViewResult) -> str:
+    if result.verified is None and result.origin == UNCHANGED:
+        return "nothing has changed"
     if result.verified is None:
         compared = result.inputs_equal or bool(result.reports)
         inputs = (result.published or result.staged) and compared

@@ -11,7 +11,7 @@ from changelog.contract.base.lsn import Lsn
 from changelog.contract.log.frontier import Frontier
 from changelog.contract.log.joined import joined
 from changelog.contract.rows.relation import TableName
-from views.generations.history import CHANGES, PUBLISHED, HistoryRow
+from views.generations.history import CHANGES, PUBLISHED, UNCHANGED, HistoryRow
 from views.rebuild.result.report import (
     ViewResult,
     cut_lines,
@@ -99,6 +99,7 @@ def test_a_failure_says_why_without_secrets() -> None:
         ),
         (ViewResult(view="v", verified=False, mismatches=7), "refuted: 7 mismatches"),
         (ViewResult(view="v", published=True), "not verified"),
+        (ViewResult(view="v", published=True, origin=UNCHANGED), "nothing has changed"),
         (ViewResult(view="v", published=True, reports={"delta": REPORT}), "inputs equal"),
     ],
 )
