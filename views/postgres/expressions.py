@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from changelog.contract.rows.types import Locale
 from views.base.postgres_sql import name_of
 from views.postgres.functions import (
     AGGREGATES,
@@ -47,13 +48,13 @@ from views.postgres.types import (
     MOMENTS,
     MOST_DIGITS,
     NUMBERS,
+    OF_CODE_POINTS,
     OF_LISTS,
     TEXT,
     TEXTS,
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
-    UNKNOWN_LETTERS,
     WIDTHS,
     PgType,
     as_numeric,
@@ -65,13 +66,14 @@ from views.postgres.types import (
     list_of,
     numeric,
     widened,
-    with_ctypes,
+    with_locales,
 )
 from views.postgres.values import (
     NULL,
     Value,
     as_text,
     check_compared,
+    check_sorted,
     condition,
     ctype_of,
     implicit_cast,
@@ -155,7 +157,7 @@ class Expressions:
         self._reader = reader
         self._windows = windows
         self._aggregate = False
-        self._ctypes: frozenset[str] = frozenset()  # of the values that were translated so far
+        self._locales: frozenset[Locale] = frozenset()  # of what was translated so far
         self.within: list[str] = []
         """SQL of the values that tell the outer query's rows apart; windows are partitioned by
         them."""
@@ -169,11 +171,16 @@ class Expressions:
         Raises:
             ViewError: a part of it has no known equal in Spark's SQL.
         """
-        before, self._ctypes = self._ctypes, frozenset()
+        before, self._locales = self._locales, frozenset()
         value = self._translated(node)
-        ctypes = self._ctypes | value.kind.ctypes
-        self._ctypes = before | ctypes
-        return replace(value, kind=with_ctypes(value.kind, ctypes))
+        # A text takes those of its parts; one that is made of other values has the database's.
+        locales = self._locales | value.kind.locales
+        if isinstance(node, exp.Collate):
+            locales = value.kind.locales
+        elif not locales and value.kind.name in TEXTS:
+            locales = self._reader.locales
+        self._locales = before | locales
+        return replace(value, kind=with_locales(value.kind, locales))
 
     def _translated(  # noqa: C901, PLR0911, PLR0912 - one for each form
         self, node: exp.Expr
@@ -186,8 +193,8 @@ class Expressions:
                     self.plain_columns.append(node)
                 return self.scope.column(node)
             case exp.Literal() if node.is_string:
-                kind = UNKNOWN if node.name.isascii() else UNKNOWN_LETTERS
-                return Value(text(node.name), kind, node.name)
+                letters = frozenset() if node.name.isascii() else self._reader.locales
+                return Value(text(node.name), with_locales(UNKNOWN, letters), node.name)
             case exp.Literal():
                 return self._number(node, node.name)
             case exp.Null():
@@ -240,6 +247,8 @@ class Expressions:
                 return self._at_zone(node)
             case exp.JSONExtractScalar() | exp.JSONBExtractScalar():
                 return self._of_json(node)
+            case exp.Collate():
+                return self._collated(node)
             case exp.Array():
                 return self._list(node, list(node.expressions))
             case exp.Bracket():
@@ -407,6 +416,8 @@ class Expressions:
             one = replace(one, kind=TEXT)
         kinds = [one.kind, other.kind]
         names = {kind.name for kind in kinds}
+        if sign in {"<", "<=", ">", ">="}:
+            check_sorted(node, kinds)
         if "enum" in names and (enum := common(kinds)) is not None:
             return self._of_enums(node, one, other, sign, enum)
         if "unknown" in names:
@@ -645,6 +656,16 @@ class Expressions:
         if pattern is None:
             raise refusal(node, "a pattern that other engines may match differently", PLAIN)
         return pattern
+
+    def _collated(self, node: exp.Collate) -> Value:
+        value, name = self.value(node.this), node.expression.name
+        if value.kind.name not in {"text", "unknown"}:
+            raise refusal(node, f"COLLATE of {value.kind}", "cast it first: x::text")
+        if name not in OF_CODE_POINTS:
+            hint = 'write COLLATE "C" for the order of code points'
+            raise refusal(node, f"the engines do not have the collation {name}", hint)
+        kind = with_locales(TEXT, frozenset({Locale(ctype=OF_CODE_POINTS[name])}))
+        return Value(f"cast({implicit_cast(node, value, TEXT)} AS string)", kind)
 
     def _case(self, node: exp.Case) -> Value:
         subject = None if node.this is None else self.value(node.this)
@@ -982,6 +1003,7 @@ class Expressions:
                 return mean
             if name in {"min", "max"} and len(arguments) == 1:
                 value = self.value(arguments[0])
+                check_sorted(node, [value.kind])
                 if value.kind.name == "enum":
                     return _label(node, value.kind, whole(f"{name}({sortable(node, value)})"))
             value = self._called(node, name, arguments, AGGREGATES)
@@ -1206,6 +1228,7 @@ class Expressions:
         kind, texts = self.unified(node, values)
         if len(texts) == 1:
             return Value(texts[0], kind)
+        check_sorted(node, [value.kind for value in values])
         name = node.this.lower() if isinstance(node, exp.Anonymous) else "greatest"
         if kind.name == "enum":
             places = ", ".join(sortable(node, Value(text, kind)) for text in texts)

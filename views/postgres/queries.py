@@ -139,6 +139,10 @@ class QueryTranslator:
         keys: Mapping[TableName, tuple[str, ...]],
     ) -> None:
         self._tables, self._keys = tables, keys
+        self.locales = frozenset(
+            kind.database for columns in tables.values() for kind in columns.values()
+        )
+        """Of the database's own collation, by each of the tables."""
         self._columns_of_tables = {name for columns in tables.values() for name in columns}
         self._queries: list[dict[str, dict[str, Value]]] = [{}]
         self._joins: list[_Joins] = []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from changelog.contract.rows.types import ColumnType, Kind
+from changelog.contract.rows.types import ColumnType, Kind, Locale
 
 MOST_DIGITS = 38
 KEPT_DIGITS = 6
@@ -30,8 +30,7 @@ class PgType:
         labels: of an enum, in their order, as far as the log has them.
         parts: of JSON that the query makes, the names and types of an object's values, or without
             a name the type of a list's elements.
-        ctypes: by whose rules letters may change case, as columns have it (`ColumnType.ctype`), and
-            `OF_CONSTANT`. No matter of equality.
+        locales: of the collations that a text may have; no matter of equality.
     """
 
     name: str
@@ -40,7 +39,7 @@ class PgType:
     even: bool = True
     labels: tuple[str, ...] = ()
     parts: tuple[tuple[str, PgType], ...] = ()
-    ctypes: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    locales: frozenset[Locale] = field(default=frozenset(), compare=False, repr=False)
 
     def __str__(self) -> str:
         base = self.name.removesuffix("[]")
@@ -67,9 +66,6 @@ _SHOWN = {
     "unknown": "a constant in quotes",
     "document": "JSON that the query makes",
 }
-OF_CONSTANT = "constant"
-"""Of constants with letters besides those of ASCII: which rules they follow, no column tells."""
-UNKNOWN_LETTERS = replace(UNKNOWN, ctypes=frozenset({OF_CONSTANT}))
 WIDTHS = {"int2": 5, "int4": 10, "int8": 19}
 """Digits of the integers."""
 INTEGERS = tuple(WIDTHS)
@@ -78,6 +74,11 @@ NUMBERS = (*INTEGERS, "numeric", *FLOATS)
 TEXTS = ("text", "bpchar")
 MOMENTS = ("date", "timestamp", "timestamptz")
 _WITHOUT_LETTERS = (*NUMBERS, *MOMENTS, "bool")
+OF_CODE_POINTS = {
+    **dict.fromkeys(("C", "POSIX", "ucs_basic"), "C"),
+    **dict.fromkeys(("C.utf8", "C.UTF-8", "pg_c_utf8"), ""),
+}
+"""Collations by code points with the rules by which letters change case under them."""
 OF_LISTS = ("int2", "int4", "int8", "text")
 """Types of elements that are compared in lists."""
 KNOWN = (*NUMBERS, *TEXTS, *MOMENTS, "bool")
@@ -129,19 +130,19 @@ def of_column(column: ColumnType) -> PgType:
         return _OF_KINDS[column.kind]
     if column.element is not None:
         return list_of(of_column(column.element))
-    ctypes = frozenset({column.ctype})
     base = _SIZE.sub("", column.name).strip()
     if column.kind in {Kind.INT, Kind.LONG, Kind.STRING} and base in _OF_BASES:
-        return with_ctypes(_OF_BASES[base], ctypes)
+        return with_locales(_OF_BASES[base], frozenset({column.locale}))
+    own = frozenset({column.database})
     if column.sort == "enum":
-        return PgType("enum", labels=column.labels, ctypes=ctypes)
-    return PgType("numeric as text" if base == "numeric" else base, ctypes=ctypes)
+        return PgType("enum", labels=column.labels, locales=own)
+    return PgType("numeric as text" if base == "numeric" else base, locales=own)
 
 
-def with_ctypes(kind: PgType, ctypes: frozenset[str]) -> PgType:
-    """Return the type of a value whose letters may change case by some rules."""
+def with_locales(kind: PgType, locales: frozenset[Locale]) -> PgType:
+    """Return the type of a value which, if it is a text, may have these collations."""
     has_letters = (element_of(kind) or kind).name not in _WITHOUT_LETTERS
-    return replace(kind, ctypes=ctypes) if has_letters and kind.ctypes != ctypes else kind
+    return replace(kind, locales=locales) if has_letters and kind.locales != locales else kind
 
 
 def list_of(kind: PgType) -> PgType:
@@ -218,7 +219,7 @@ def common(kinds: Sequence[PgType]) -> PgType | None:
     See "UNION, CASE, and Related Constructs" in its manual. None if there is none.
     """
     kind = _common(kinds)
-    return kind and with_ctypes(kind, frozenset().union(*(one.ctypes for one in kinds)))
+    return kind and with_locales(kind, frozenset().union(*(one.locales for one in kinds)))
 
 
 def _common(  # noqa: PLR0911 - one for each sort

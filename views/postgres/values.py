@@ -19,7 +19,6 @@ from views.postgres.types import (
     INTEGERS,
     MOST_DIGITS,
     NUMBERS,
-    OF_CONSTANT,
     QUOTIENT_DIGITS,
     QUOTIENT_PLACES,
     TEXT,
@@ -27,6 +26,7 @@ from views.postgres.types import (
     UNKNOWN,
     PgType,
     as_numeric,
+    element_of,
     in_spark,
     numeric,
 )
@@ -193,42 +193,49 @@ def sortable(node: exp.Expr, value: Value) -> str:
         ViewError: it is of an enum, and the log does not have the order of its labels.
     """
     if value.kind.name == "bpchar":  # without its trailing blanks
+        check_sorted(node, [value.kind])
         return f"trim(TRAILING ' ' FROM {value.text})"
     check_compared(node, [value.kind])
     if value.kind.name != "enum":
+        check_sorted(node, [value.kind])
         return value.text
     return f"label_place({value.text}, {labels_of(node, value.kind)})"
 
 
 _CTYPES = ("", "full", "C")
 """Rules by which letters change case that the engines can follow."""
-_BY_ITSELF = "change the case of each part by itself: upper(x) || upper(y)"
 
 
 def ctype_of(node: exp.Expr, values: Sequence[Value]) -> str:
-    """Return the rule by which PostgreSQL changes the case of a text's letters, as columns have it.
-
-    Where texts of several collations are joined, PostgreSQL takes that which is not the database's
-    own ("Collation Support" in its manual), of which the log tells nothing.
+    """Return the rule by which PostgreSQL changes the case of a text's letters: `Locale.ctype`.
 
     Raises:
-        ViewError: its columns and constants follow several rules, or one that the engines lack.
+        ViewError: its parts follow several rules, or one that the engines lack.
     """
-    ctypes: frozenset[str] = frozenset().union(*(value.kind.ctypes for value in values))
-    if len(ctypes - {OF_CONSTANT}) > 1:
+    ctypes = {locale.ctype for value in values for locale in value.kind.locales}
+    if len(ctypes) > 1:
         raise refusal(
-            node, "its columns have collations that change case by different rules", _BY_ITSELF
-        )
-    ctype = next(iter(ctypes - {OF_CONSTANT}), "")
-    if ctype and OF_CONSTANT in ctypes:
-        why = "it has a constant with letters besides those of ASCII, whose collation is not known"
-        raise refusal(node, why, _BY_ITSELF)
+            node, "its parts have collations that change case by different rules",
+            "change the case of each part by itself: upper(x) || upper(y)",
+        )  # fmt: skip
+    ctype = next(iter(ctypes), "")
     if ctype not in _CTYPES:
         raise refusal(
             node, f"letters change case by the rules of {ctype} here, which other engines lack",
             "write them out: translate(x, 'abc…', 'ABC…'), or have it as a column of the table",
         )  # fmt: skip
     return ctype
+
+
+def check_sorted(node: exp.Expr, kinds: Iterable[PgType]) -> None:
+    """Refuse texts that PostgreSQL sorts otherwise than by code points."""
+    texts = [kind for kind in kinds if (element_of(kind) or kind).name in TEXTS]
+    named = sorted({one.collation for kind in texts for one in kind.locales if one.collation})
+    if named:
+        raise refusal(
+            node, f"the engines do not sort texts by the collation {named[0]}",
+            'write x COLLATE "C" for the order of code points (a char(n) is cast first: x::text)',
+        )  # fmt: skip
 
 
 def check_compared(node: exp.Expr, kinds: Iterable[PgType]) -> None:

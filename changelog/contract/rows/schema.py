@@ -6,9 +6,9 @@ attributes, since an Avro name is narrower than a column name; of a type of user
 sorts it otherwise than by code points (`pg_collation`, and `pg_deterministic` where it is not), and
 whose letters change case otherwise than by the simple rules of Unicode (`pg_ctype`). The key's
 fields have none of these, since a key's schema is pinned. The record carries the table
-(`relation`), its primary key (`key`), and the columns that PostgreSQL computes and the log lacks
-(`generated`, if there are any). Readers that do not know the attributes skip them, as the Avro
-specification asks.
+(`relation`), its primary key (`key`), the columns that PostgreSQL computes and the log lacks
+(`generated`, if there are any), and a value's the database's own `pg_collation` and `pg_ctype`.
+Readers that do not know the attributes skip them, as the Avro specification asks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from changelog.contract.base.errors import CorruptRecordError
 from changelog.contract.rows.relation import Column, Relation, TableName
-from changelog.contract.rows.types import ColumnType, Kind
+from changelog.contract.rows.types import ColumnType, Kind, Locale
 
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
 _SIMPLE: dict[Kind, Any] = {
@@ -89,13 +89,19 @@ def _comparison(kind: ColumnType) -> dict[str, Any]:
     marks: dict[str, Any] = {"pg_sort": own.sort} if own.sort else {}
     if own.labels:
         marks["pg_labels"] = list(own.labels)
-    if own.collation:
-        marks["pg_collation"] = own.collation
-        if not own.deterministic:
-            marks["pg_deterministic"] = False
-    if own.ctype and own.kind is Kind.STRING:
-        marks["pg_ctype"] = own.ctype
+    marks |= _marks(own.locale)
+    if own.collation and not own.deterministic:
+        marks["pg_deterministic"] = False
     return marks
+
+
+def _marks(locale: Locale) -> dict[str, str]:
+    marks = {"pg_collation": locale.collation, "pg_ctype": locale.ctype}
+    return {name: text for name, text in marks.items() if text}
+
+
+def _locale(raw: Mapping[str, Any]) -> Locale:
+    return Locale(raw.get("pg_collation", ""), raw.get("pg_ctype", ""))
 
 
 def _field(name: str, column: Column, *, nullable: bool) -> dict[str, Any]:
@@ -138,8 +144,10 @@ def value_schema(relation: Relation) -> str:
         {**_field(n, c, nullable=c.name not in relation.key), **_comparison(c.type)}
         for n, c in pairs
     ]
-    more = {"generated": list(relation.generated)} if relation.generated else {}
-    return _record(relation, "", fields, more)
+    more: dict[str, Any] = {"generated": list(relation.generated)} if relation.generated else {}
+    # A column that was added just now does not have it yet.
+    database = next(filter(None, (_marks(c.type.database) for c in relation.columns)), {})
+    return _record(relation, "", fields, more | database)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,24 +211,25 @@ def _read_plain(raw: Any, pg_type: str) -> ColumnType:  # noqa: ANN401 - an Avro
     return ColumnType(pg_type, kinds[json.dumps(raw, sort_keys=True)])
 
 
-def _compared(kind: ColumnType, raw: Mapping[str, Any]) -> ColumnType:
+def _compared(kind: ColumnType, raw: Mapping[str, Any], database: Locale) -> ColumnType:
     """Return a type with what a field tells of how its values compare."""
     if kind.element is not None:
-        return replace(kind, element=_compared(kind.element, raw))
+        element = _compared(kind.element, raw, database)
+        return replace(kind, element=element, database=database)
     return replace(
         kind,
         sort=raw.get("pg_sort", ""),
         labels=tuple(raw.get("pg_labels", ())),
-        collation=raw.get("pg_collation", ""),
-        ctype=raw.get("pg_ctype", ""),
+        locale=_locale(raw),
         deterministic=raw.get("pg_deterministic", True),
+        database=database,
     )
 
 
-def _read_field(raw: dict[str, Any]) -> LoggedColumn:
+def _read_field(raw: dict[str, Any], database: Locale) -> LoggedColumn:
     union = raw["type"] if isinstance(raw["type"], list) else [raw["type"]]
     plain, *_ = [branch for branch in union if branch != "null"]
-    read = _compared(_read_plain(plain, raw["pg_type"]), raw)
+    read = _compared(_read_plain(plain, raw["pg_type"]), raw, database)
     default = raw.get("default")
     text = None if default is None else json.dumps(default)
     return LoggedColumn(raw["name"], raw["column"], read, "null" in union, text)
@@ -241,7 +250,7 @@ def read_schema(text: str) -> LoggedSchema:
     """
     try:
         raw = json.loads(text)
-        columns = tuple(_read_field(field) for field in raw["fields"])
+        columns = tuple(_read_field(field, _locale(raw)) for field in raw["fields"])
         generated = tuple(raw.get("generated", ()))
         return LoggedSchema(TableName(*raw["relation"]), tuple(raw["key"]), columns, generated)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

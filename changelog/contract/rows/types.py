@@ -70,6 +70,17 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Locale:
+    """What PostgreSQL does with letters, under a collation or in a whole database."""
+
+    # by which texts are sorted, where that is not the order of their code points
+    collation: str = ""
+    # by whose rules letters change case, where not by the simple ones of Unicode: `C` for the
+    # letters of ASCII alone, `full` for the full ones of Unicode (of ICU), else the locale's name
+    ctype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnType:
     """One column's type: PostgreSQL's name for it and the Avro shape that carries it."""
 
@@ -82,18 +93,22 @@ class ColumnType:
     # what stands between the elements in an ARRAY's text; the log does not have it, so that it does
     # not count when types are compared
     delimiter: str = field(default=",", compare=False)
-    # of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like the three
+    # of a type of users: `enum`, `composite`, `range` or `multirange`; else empty. Like all
     # below it does not count when types are compared: it is no matter of a value
     sort: str = field(default="", compare=False)
     # of an enum, in their order
     labels: tuple[str, ...] = field(default=(), compare=False)
-    # by which texts are sorted, where that is not the order of their code points
-    collation: str = field(default="", compare=False)
-    # by whose rules its letters change case, where not by the simple ones of Unicode: `C` for the
-    # letters of ASCII alone, `full` for the full ones of Unicode (of ICU), else the locale's name
-    ctype: str = field(default="", compare=False)
+    # of a text's collation
+    locale: Locale = field(default=Locale(), compare=False)
     # whether equal texts under the collation are the same texts
     deterministic: bool = field(default=True, compare=False)
+    # of the database: for texts that are made of values of other types
+    database: Locale = field(default=Locale(), compare=False)
+
+    @property
+    def collation(self) -> str:
+        """Return the collation by which texts are sorted; empty for the order of code points."""
+        return self.locale.collation
 
     @property
     def has_escape(self) -> bool:

@@ -10,7 +10,7 @@ from changelog.contract.base.errors import UncapturableTableError
 from changelog.contract.base.pattern import pasted, quoted
 from changelog.contract.rows.relation import Column, Field, Relation, ReplicaIdentity, TableName
 from changelog.contract.rows.text import parse_array
-from changelog.contract.rows.types import ColumnType
+from changelog.contract.rows.types import ColumnType, Locale
 from changelog.postgres.connection import Connection
 from changelog.source.connect.connect import source_errors
 from changelog.source.connect.steady import steadily
@@ -84,9 +84,10 @@ WITH defaults AS (
                 ELSE 'full' END AS ctype
       FROM given
 )
-SELECT attrelid, attname, atttypid, atttypmod, a.attgenerated::text,
-       CASE WHEN attcollation = 0 THEN '' ELSE l.collation END, l.exact, l.ctype
-  FROM pg_attribute a JOIN collations l ON l.oid = a.attcollation
+SELECT attrelid, attname, atttypid, atttypmod, a.attgenerated::text, coalesce(l.exact, true),
+       coalesce(l.collation, ''), coalesce(l.ctype, ''), d.collation, d.ctype
+  FROM pg_attribute a LEFT JOIN collations l ON l.oid = nullif(a.attcollation, 0)
+ CROSS JOIN (SELECT * FROM collations WHERE oid = 0) d
  WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
@@ -187,13 +188,20 @@ class _Column:
     type_oid: int
     typmod: int
     generated: str
-    collation: str
     deterministic: bool
-    ctype: str
+    locale: Locale
+    database: Locale
 
     def collated(self, kind: ColumnType) -> ColumnType:
         """Return the column's type with the collation that sorts it."""
-        return _of_collation(kind, self.collation, self.ctype, deterministic=self.deterministic)
+        element = None if kind.element is None else self.collated(kind.element)
+        return replace(
+            kind,
+            element=element,
+            deterministic=self.deterministic,
+            locale=self.locale,
+            database=self.database,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +433,10 @@ class Catalogue:
         rows = [_Row(*row) for row in self._fetch(_TABLES, {"oids": wanted_oids})]
         oids = [row.oid for row in rows]
         columns: dict[int, list[_Column]] = {}
-        for owner, *column in self._fetch(_COLUMNS, (oids,)):
-            columns.setdefault(owner, []).append(_Column(*column))
+        for owner, name, oid, typmod, generated, exact, *texts in self._fetch(_COLUMNS, (oids,)):
+            locales = Locale(*texts[:2]), Locale(*texts[2:])
+            column = _Column(name, oid, typmod, generated, exact, *locales)
+            columns.setdefault(owner, []).append(column)
         keys: dict[int, _Key] = {}
         for owner, name, immediate, is_identity in self._fetch(_KEYS, (oids,)):
             before = keys.get(owner, _Key())
@@ -656,18 +666,13 @@ def _collated_as(kind: ColumnType, seen: ColumnType | None) -> ColumnType:
     """Return a type with the collation of another type: the stream does not tell it."""
     if seen is None:
         return kind
-    return _of_collation(kind, seen.collation, seen.ctype, deterministic=seen.deterministic)
-
-
-def _of_collation(
-    kind: ColumnType, collation: str, ctype: str, *, deterministic: bool
-) -> ColumnType:
-    """Return a type, and that of its elements, with a collation."""
-    element = None
-    if kind.element is not None:
-        element = _of_collation(kind.element, collation, ctype, deterministic=deterministic)
+    element = None if kind.element is None else _collated_as(kind.element, seen.element)
     return replace(
-        kind, element=element, collation=collation, ctype=ctype, deterministic=deterministic
+        kind,
+        element=element,
+        deterministic=seen.deterministic,
+        locale=seen.locale,
+        database=seen.database,
     )
 
 

@@ -367,11 +367,16 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
   `(a / b)::numeric(12, 2)` have no such limit. A quotient is divided again once it is rounded.
 - A sum has more digits by its type than by its values. Where a product or a comparison has no place
   for them, it is computed with those that have; a value that does not fit is an error.
-- `upper`, `lower` and ILIKE follow the collation of their columns, which capture writes into the
-  schema: every letter, `upper` leaving ß as it is; under ICU ß becomes SS; under C (of a column, or
-  of a whole database: `locale 'C'`, not `C.UTF-8`) those of ASCII alone. Columns of different rules
-  in one call are refused, and so are Turkish, Azeri, Greek and Lithuanian rules. A log that an
-  older version has written does not say it: every letter changes until capture is started anew.
+- Texts are sorted, and compared by `<`, only where PostgreSQL has the order of their code points.
+  Under another collation, of a column or of the whole database as in `en_US.utf8`, write
+  `x COLLATE "C"`, in ORDER BY, `max`, `greatest` and comparisons; a text made of JSON, a number or
+  a date has the database's. Equal texts are equal in all of them.
+- `upper`, `lower` and ILIKE follow the collation of their columns: every letter, `upper` leaving ß
+  as it is; under ICU ß becomes SS; under C (of a column, or of a whole database: `locale 'C'`, not
+  `C.UTF-8`) those of ASCII alone. Columns of different rules in one call are refused, and so are
+  Turkish, Azeri, Greek and Lithuanian rules. `x COLLATE "C.utf8"` has every letter.
+- A log that an older version has written does not tell the collation of the database, nor rules of
+  letters: start capture anew once.
 - Floats beyond their range are Infinity where PostgreSQL has an error.
 - An order without a limit changes no row, and is left out.
 """

@@ -7,7 +7,7 @@ import pytest
 
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
-from changelog.contract.rows.types import ColumnType, Kind, TypType, array_type, column_type
+from changelog.contract.rows.types import ColumnType, Kind, Locale, TypType, array_type, column_type
 from views.meaning.types import meaning_of
 from views.meaning.view import as_meant
 from views.project.catalog import with_views
@@ -16,8 +16,8 @@ from views.project.sql import parse_sql_view
 
 PATH = Path("v.sql")
 CHAR, NUMERIC = column_type("bpchar", "character(10)"), column_type("numeric", "numeric")
-GERMAN = ColumnType("text", Kind.STRING, collation="de_DE.utf8")
-NO_CASE = ColumnType("text", Kind.STRING, collation="nocase", deterministic=False)
+GERMAN = ColumnType("text", Kind.STRING, locale=Locale("de_DE.utf8"))
+NO_CASE = ColumnType("text", Kind.STRING, locale=Locale("nocase"), deterministic=False)
 COLUMNS = {
     "id": column_type("int4", "integer"),
     "c": CHAR,

@@ -9,7 +9,7 @@ import pytest
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
-from changelog.contract.rows.types import ColumnType, Kind, TypType, array_type, column_type
+from changelog.contract.rows.types import ColumnType, Kind, Locale, TypType, array_type, column_type
 from views.meaning.view import as_meant
 from views.project.sql import parse_sql_view
 from views.rebuild.plan.analysis import analyse
@@ -33,7 +33,7 @@ COLUMNS = {
     "ip": column_type("inet", "inet"),
     "mood": column_type("mood", "mood", form=TypType.ENUM, builtin=False),
     "pair": column_type("pair", "pair", form=TypType.COMPOSITE, builtin=False),
-    "german": ColumnType("text", Kind.STRING, collation="de_DE.utf8"),
+    "german": ColumnType("text", Kind.STRING, locale=Locale("de_DE.utf8")),
     "ln": array_type(NUMERIC, "numeric[]"),
     "lc": array_type(CHAR, "character(10)[]"),
 }

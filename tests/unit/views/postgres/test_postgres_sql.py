@@ -11,7 +11,7 @@ import pytest
 from changelog.contract.base.errors import ViewError
 from changelog.contract.rows.relation import TableName
 from changelog.contract.rows.schema import LoggedColumn, LoggedSchema
-from changelog.contract.rows.types import TypType, column_type
+from changelog.contract.rows.types import ColumnType, Locale, TypType, column_type
 from tests.support.hostile_rows import column_types
 from views.meaning.view import as_meant
 from views.postgres.functions import AGGREGATES, FUNCTIONS, SPECIAL, WINDOWS
@@ -50,7 +50,7 @@ SIMPLE = (
     r"replace(replace(upper(replace(replace(t.{}, '~', '~0'), 'ß', '~1')), '~1', 'ß'), '~0', '~')"
 )
 OF_CTYPES = {
-    name: replace(column_type("text", "text"), ctype=ctype)
+    name: replace(column_type("text", "text"), locale=Locale(ctype=ctype))
     for name, ctype in {"k": "", "s": "", "ascii": "C", "icu": "full", "turkish": "tr_TR"}.items()
 }
 
@@ -69,17 +69,69 @@ OF_CTYPES = {
         ),
         ("upper(left(ascii, 2) || 1) = upper('ä')", "translate(("),
         ("upper(ascii || s)", "change case by different rules"),
-        ("ascii || 'ä' ILIKE 'x'", "a constant with letters besides those of ASCII"),
+        ("ascii || 'ä' ILIKE 'x'", "change case by different rules"),
+        ("upper(icu || s COLLATE ucs_basic)", "change case by different rules"),
+        (
+            "upper((icu || s) COLLATE ucs_basic)",
+            f"translate(cast((t.icu || t.s) AS string), '{ascii_lowercase}', '{ascii_uppercase}')",
+        ),
+        ('lower(turkish COLLATE "C.utf8")', "lower(cast(t.turkish AS string))"),
         ("lower(coalesce(turkish, 'x'))", "by the rules of tr_TR"),
         ("lower((SELECT min(x.turkish) FROM t AS x))", "by the rules of tr_TR"),
     ],
 )
 def test_letters_change_case_by_the_rules_of_a_collation(value: str, text: str) -> None:
+    assert text in made_or_refused(value, OF_CTYPES)
+
+
+def made_or_refused(value: str, columns: dict[str, ColumnType]) -> str:
     try:
-        built = in_spark(f"SELECT k, {value} AS x FROM t", {T: OF_CTYPES}, KEYS).replace("`", "")
+        return in_spark(f"SELECT {value} AS x FROM t", {T: columns}, KEYS).replace("`", "")
     except ViewError as error:
-        built = str(error)
-    assert text in built
+        return str(error)
+
+
+GERMAN = Locale("de_DE.utf8")
+OF_A_DATABASE = {
+    name: replace(kind, database=GERMAN, locale=GERMAN if name in {"s", "c"} else Locale())
+    for name, kind in OWN.items()
+}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("max(s)", "s < 'b'", "k || s > 'b'", "greatest(s, 'b')", "least(a::text, 'b')"),
+        *("j ->> 'a' BETWEEN 'a' AND 'b'", "min(j ->> 'a')", "c >= 'a'", "max(e::text)"),
+        *("to_char(ts, 'AM') < 'b'", "string_agg(k::text, ',' ORDER BY a::text)", "max(upper(s))"),
+        *("row_number() OVER (ORDER BY c, k)", "(a, j ->> 'a') < (1, 'b')"),
+        *("array_agg(a ORDER BY CASE WHEN f THEN 'a' ELSE 'b' END)", "'a' < a::text"),
+        *("max((SELECT min(x.s || 'b') FROM t AS x))", 'max(coalesce(s COLLATE "C", s))'),
+    ],
+)
+def test_texts_are_sorted_by_the_collation_that_they_have(value: str) -> None:
+    """JSON, enums and numbers have none: their texts have that of the database."""
+    text = made_or_refused(value, OF_A_DATABASE)
+    assert "do not sort texts by the collation de_DE.utf8" in text
+    assert 'write x COLLATE "C"' in text
+    assert "do not sort texts" not in made_or_refused(value, OWN)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('max(s COLLATE "C")', "max(cast(t.s AS string))"),
+        ("(j ->> 'a') COLLATE \"C\" < 'b'", "(cast(get_json_object(t.j, '$.a') AS string) < 'b')"),
+        ("j ->> 'a' = 'b'", "(get_json_object(t.j, '$.a') = 'b')"),
+        ("max(e)", "label_place(t.e, array('sad', 'ok'))"),
+        ("max(a) + length(s)", "(max(t.a) + length(t.s))"),
+        ('max(s COLLATE "de_DE")', "the engines do not have the collation de_DE"),
+        ('c COLLATE "C"', "cast it first: x::text"),
+        ('a COLLATE "C"', "COLLATE of integer"),
+    ],
+)
+def test_a_collation_is_named_for_the_order_of_code_points(value: str, text: str) -> None:
+    assert text in made_or_refused(value, OF_A_DATABASE)
 
 
 @pytest.mark.parametrize(
