@@ -348,8 +348,7 @@ def test_letters_change_case_by_the_rules_of_their_collation(spark, database, lo
             assert (asked.count["refused"], asked.count["alike in verifier"]) == (0, 88), (
                 asked.count
             )
-            for refused in ("lower(ascii || every)", "upper(CASE ascii WHEN 'i' THEN 'é' END)"):
-                assert asked.view(f"SELECT id, {refused} AS x FROM t") is None, refused
+            assert asked.view("SELECT id, lower(ascii || every) AS x FROM t") is None
             source.close()
         finally:
             execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -71,7 +71,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Locale:
-    """What PostgreSQL does with letters, under a collation or in a whole database."""
+    """Order and case of letters, under a collation or in a whole database."""
 
     # by which texts are sorted, where that is not the order of their code points
     collation: str = ""
