@@ -310,6 +310,7 @@ IN_CASE = [
         "lower(concat({}, 'A', 1))",
         "upper(coalesce(nullif({}, ''), 'b'))",
     ),
+    *("({})::text COLLATE \"C\" < 'É'", "upper(({})::text COLLATE ucs_basic)"),
 ]
 OF_TEXTS = ("own", "doc ->> 'k'", "mood::text", "fixed", "ascii", "words[1]", "sql", "every")
 IN_QUERIES = [
