@@ -346,7 +346,7 @@ def test_letters_change_case_by_the_rules_of_their_collation(spark, database, lo
             ]:
                 asked.query(query)
             assert asked.wrong == []
-            assert (asked.count["refused"], asked.count["alike in verifier"]) == (0, 88), (
+            assert (asked.count["refused"], asked.count["alike in verifier"]) == (0, 104), (
                 asked.count
             )
             assert asked.view("SELECT id, lower(ascii || every) AS x FROM t") is None

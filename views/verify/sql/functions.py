@@ -376,7 +376,8 @@ zone of a session, `age`, `initcap`, `?` and `@>` of JSON, its elements from the
   `C.UTF-8`) those of ASCII alone. Columns of different rules in one call are refused, and so are
   Turkish, Azeri, Greek and Lithuanian rules. `x COLLATE "C.utf8"` has every letter.
 - A log that an older version has written does not tell the collation of the database, nor rules of
-  letters: start capture anew once.
+  letters: a table's schema has them from the first change after capture is started anew, or at once
+  by `changelog resnapshot TABLE`.
 - Floats beyond their range are Infinity where PostgreSQL has an error.
 - An order without a limit changes no row, and is left out.
 """
