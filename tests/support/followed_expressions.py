@@ -100,6 +100,8 @@ FOLLOWED = (
     "extract(dow from dt)",
     "extract(hour from ts)",
     "extract(epoch from ts)",
+    "extract(epoch from ts - dt)",
+    "extract(epoch from (tz - tz))",
     "extract(year from tz AT TIME ZONE 'UTC')",
     "date_part('year', dt)",
     "date_trunc('month', ts)",

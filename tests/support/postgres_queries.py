@@ -158,6 +158,8 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("round({i} / 2.0, 3)", "sign({n})", "extract(year FROM {dt})", "extract(dow FROM {dt})"),
         *("extract(second FROM {ts})", "extract(hour FROM {ts})", "extract(week FROM {dt})"),
         *("extract(epoch FROM {ts})", "extract(epoch FROM {tz})", "extract(epoch FROM {dt})"),
+        *("extract(epoch FROM {ts} - {ts})", "extract(epoch FROM ({tz} - {tz}))"),
+        "extract(epoch FROM {dt} - {ts})",
         *("extract(isodow FROM {ts})", "extract(doy FROM {dt})", "extract(quarter FROM {ts})"),
         *("{n}", "coalesce({n}, {i})", "coalesce({i}, 1.5)", "CASE WHEN {f} THEN {i} ELSE {n} END"),
         *("'1.5'::numeric(5,2)", "{n} * '2.5'", "round(100.0 * {i} / {n}, 2)", "nullif({i}, {n})"),

@@ -361,7 +361,13 @@ class Expressions:
             return Value(form.format(one.text, other.text), kind)
         if not names <= {*NUMBERS}:
             why = f"{one.kind} {sign} {other.kind} is not known"
-            raise refusal(node, why, "cast a side: …::timestamp" if "date" in names else "")
+            hint = "cast a side: …::timestamp" if "date" in names else ""
+            if sign == "-" and names <= {"date", "timestamp", "timestamptz"}:
+                hint = (
+                    "write extract(epoch FROM x - y) for its seconds; "
+                    "x - y > interval '1 day' is x > y + interval '1 day'"
+                )
+            raise refusal(node, why, hint)
         if names & {*FLOATS}:
             return self._of_floats(node, one, other, sign)
         if names <= {*INTEGERS}:
@@ -840,7 +846,12 @@ class Expressions:
         return Value(built, TIMESTAMP if value.kind.name == "date" else value.kind)
 
     def _part(self, node: exp.Expr, name: str, of: exp.Expr) -> Value:
-        unit, value = name.lower(), self.value(of)
+        unit, moved = name.lower(), of.unnest()
+        if unit == "epoch" and isinstance(moved, exp.Sub):
+            sides = [self.value(side) for side in (moved.left, moved.right)]
+            if (seconds := _seconds_between(node, *sides)) is not None:
+                return seconds
+        value = self.value(of)
         if unit == "epoch" and value.kind.name in EPOCH:
             kind = numeric(16, 0) if value.kind.name == "date" else numeric(27, 6)
             built = EPOCH[value.kind.name].format(value.text)
@@ -1536,6 +1547,26 @@ def _narrowed(sign: str, one: Value, other: Value) -> tuple[Value, Value]:
     kind = replace(numeric(whole + kinds[wide].scale, kinds[wide].scale), even=kinds[wide].even)
     sides[wide] = Value(f"cast({sides[wide].text} AS {in_spark(kind)})", kind)
     return sides[0], sides[1]
+
+
+_MOMENTS_BETWEEN = {
+    frozenset({"timestamptz"}): TIMESTAMPTZ,
+    frozenset({"timestamp"}): TIMESTAMP,
+    frozenset({"timestamp", "date"}): TIMESTAMP,
+}
+"""The type in which moments of these types are subtracted; dates alone give a number of days."""
+
+
+def _seconds_between(node: exp.Expr, one: Value, other: Value) -> Value | None:
+    """Return the seconds from one moment to another one; None for values of other types."""
+    names = frozenset({one.kind.name, other.kind.name})
+    as_moments = _MOMENTS_BETWEEN.get(names)
+    if as_moments is None:
+        return None
+    form = EPOCH[as_moments.name]
+    parts = [form.format(implicit_cast(node, side, as_moments)) for side in (one, other)]
+    kind = numeric(27, 6)
+    return Value(f"cast({parts[0]} - {parts[1]} AS {in_spark(kind)})", kind)
 
 
 def _fits(node: exp.Expr, code: str, value: Value) -> str | None:  # noqa: C901, PLR0911, PLR0912
