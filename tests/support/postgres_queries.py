@@ -226,6 +226,7 @@ FORMS: dict[str, tuple[str, ...]] = {
         *("h -> 'x' -> 0 ->> 1", "h -> 'x' -> 1 ->> 'a'", "h #>> '{x,1,c.d}'", "j -> 'e' ->> 2"),
         *("j -> 'e' ->> 0", "j ->> -1", "h ->> 7", "j -> 'e' ->> 9", "h -> 'x' -> 1 ->> 'c.d'"),
         *("coalesce({s}, 'none')", "upper({c})", "left({c}, 2)", "to_char({ts}, 'HH12:MI AM')"),
+        *("to_char({ts}, 'FMDay, DD Mon YYYY')", "to_char({dt}, 'YYYY-\"W\"IW Q MONTH')"),
     ),
     "c": ("c", "CASE WHEN {f} THEN {c} ELSE {c} END", "coalesce({c}, {c})", "coalesce({c}, NULL)"),
     "dt": (

@@ -30,6 +30,7 @@ from views.postgres.functions import (
     SPECIAL,
     UNITS,
     WINDOWS,
+    WRITTEN,
     Form,
 )
 from views.postgres.literals import elements, is_in, plain_number, text
@@ -126,6 +127,8 @@ _SPAN = re.compile(r"([+-]?\d+)\s*([a-z]+)")
 _MONTHS = {"year": 12, "month": 1}
 _SECONDS = ("hour", "minute", "second")
 _SPELLED = {"mon": "month", "hr": "hour", "min": "minute", "sec": "second"}
+_QUOTED = re.compile(r'"([^"\\]+)"')
+"""Letters of a pattern of `to_char` that stand for themselves."""
 _PARENTHESES = "put parentheses round the part that is meant to be computed first"
 Special = Callable[[exp.Expr, list[exp.Expr]], Value]
 """Translates a function's call with these arguments."""
@@ -1378,18 +1381,32 @@ class Expressions:
             is_zoned = value.kind.name == "timestamptz"
             hint = "write … AT TIME ZONE 'UTC'" if is_zoned else "cast it: …::text"
             raise refusal(node, f"to_char of {value.kind} is not known here", hint)
-        built, rest = "", last.name
+        known = sorted((*PATTERNS, *WRITTEN), key=len, reverse=True)
+        parts, built, rest = [], "", last.name
         while rest:
-            letters = next(
-                (key for key in sorted(PATTERNS, key=len)[::-1] if rest.startswith(key)), ""
-            )
-            if not letters and rest[0].isalnum():
-                raise refusal(node, f"{rest!r} is not known", f"known are {', '.join(PATTERNS)}")
+            letters = next((key for key in known if rest.startswith(key)), "")
+            quoted = _QUOTED.match(rest)
+            if letters in WRITTEN or quoted is not None:
+                parts += [_formatted(value, built)] if built else []
+                parts += [text(quoted[1]) if quoted else WRITTEN[letters].format(value.text)]
+                built, rest = "", rest[quoted.end() if quoted else len(letters) :]
+                continue
+            if not letters and (rest[0].isalnum() or rest[0] in '"\\'):
+                raise refusal(node, f"{rest!r} is not known", f"known are {', '.join(known[::-1])}")
             built += PATTERNS[letters] if letters else ("''" if rest[0] == "'" else rest[0])
             rest = rest[len(letters) or 1 :]
-        called = f"date_format({value.text}, {text(built)})"
-        # Spark writes a sign before years of five digits.
-        return Value(called if "+" in built else f"replace({called}, '+', '')", TEXT)
+        parts += [_formatted(value, built)] if built else []
+        if not any(value.text in part for part in parts):
+            raise refusal(node, "nothing of the pattern is a part of a date")
+        return Value(parts[0] if len(parts) == 1 else f"({' || '.join(parts)})", TEXT)
+
+
+def _formatted(value: Value, pattern: str) -> str:
+    if not any(map(str.isalnum, pattern)):
+        return text(pattern.replace("''", "'"))
+    called = f"date_format({value.text}, {text(pattern)})"
+    # Spark writes a sign before years of five digits.
+    return called if "+" in pattern else f"replace({called}, '+', '')"
 
 
 def _quantifier(side: exp.Expr) -> tuple[str, exp.Expr] | None:

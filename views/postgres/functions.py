@@ -22,7 +22,7 @@ A function that is not listed is refused by name. The codes of arguments:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from string import ascii_lowercase, ascii_uppercase
@@ -305,6 +305,39 @@ PATTERNS = {
     "DDD": "DDD",
 }
 """Parts of a pattern of `to_char`, to those of `date_format`."""
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+_DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+
+
+def _name(names: Iterable[str], place: str) -> str:
+    """Return the SQL of the name at a place, from 1."""
+    whens = [f"WHEN {place} = {number} THEN '{name}'" for number, name in enumerate(names, 1)]
+    return f"CASE {' '.join(whens)} END"
+
+
+def _in_cases(long: str, short: str, names: Sequence[str], place: str) -> dict[str, str]:
+    """Return the SQL of the patterns of some names: padded to nine letters, not padded, short."""
+    forms = {}
+    for change in (str, str.upper, str.lower):
+        written = [change(name) for name in names]
+        forms[change(long)] = _name([name.ljust(9) for name in written], place)
+        forms[f"FM{change(long)}"] = _name(written, place)
+        forms[change(short)] = _name([name[:3] for name in written], place)
+    return forms
+
+
+WRITTEN = {
+    **_in_cases("Month", "Mon", _MONTHS, "extract(month FROM {0})"),
+    **_in_cases("Day", "Dy", _DAYS, "dayofweek({0})"),
+    "Q": "cast(extract(quarter FROM {0}) AS string)",
+    "IW": "lpad(cast(extract(week FROM {0}) AS string), 2, '0')",
+    "FMMM": "cast(extract(month FROM {0}) AS string)",
+    "FMDD": "cast(extract(day FROM {0}) AS string)",
+}
+"""Parts of a pattern of `to_char` that `date_format` does not have, to their SQL."""
 PLAIN = "write signs, lists as [0-9], one repetition and ends: '[^0-9]+', '^0+'"
 """The hint of a refused pattern."""
 INSTEAD = {
