@@ -1381,10 +1381,10 @@ class Expressions:
             is_zoned = value.kind.name == "timestamptz"
             hint = "write … AT TIME ZONE 'UTC'" if is_zoned else "cast it: …::text"
             raise refusal(node, f"to_char of {value.kind} is not known here", hint)
-        known = sorted((*PATTERNS, *WRITTEN), key=len, reverse=True)
+        patterns = sorted((*PATTERNS, *WRITTEN), key=len, reverse=True)
         parts, built, rest = [], "", last.name
         while rest:
-            letters = next((key for key in known if rest.startswith(key)), "")
+            letters = next((key for key in patterns if rest.startswith(key)), "")
             quoted = _QUOTED.match(rest)
             if letters in WRITTEN or quoted is not None:
                 parts += [_formatted(value, built)] if built else []
@@ -1392,7 +1392,9 @@ class Expressions:
                 built, rest = "", rest[quoted.end() if quoted else len(letters) :]
                 continue
             if not letters and (rest[0].isalnum() or rest[0] in '"\\'):
-                raise refusal(node, f"{rest!r} is not known", f"known are {', '.join(known[::-1])}")
+                raise refusal(
+                    node, f"{rest!r} is not known", f"known are {', '.join(patterns[::-1])}"
+                )
             built += PATTERNS[letters] if letters else ("''" if rest[0] == "'" else rest[0])
             rest = rest[len(letters) or 1 :]
         parts += [_formatted(value, built)] if built else []
@@ -1575,7 +1577,7 @@ _MOMENTS_BETWEEN = {
 
 
 def _seconds_between(node: exp.Expr, one: Value, other: Value) -> Value | None:
-    """Return the seconds from one moment to another one; None for values of other types."""
+    """Return the seconds from a moment to a later one, or None for values of other types."""
     names = frozenset({one.kind.name, other.kind.name})
     as_moments = _MOMENTS_BETWEEN.get(names)
     if as_moments is None:
