@@ -14,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from changelog.contract.base.errors import VerdictError, ViewError
+from changelog.contract.base.errors import TableCopiedError, VerdictError, ViewError
+from changelog.contract.log.frontier import COPIED
 from changelog.contract.rows.relation import TableName
 
 if TYPE_CHECKING:
@@ -187,7 +188,8 @@ def check_captured(
     check_distinct(spec, {*logged, *excluded})
     for table in spec.tables:
         if table in excluded:
-            raise VerdictError(
+            is_copied = excluded[table].startswith(COPIED)
+            raise (TableCopiedError if is_copied else VerdictError)(
                 f'view "{spec.name}" reads table "{short_name(table)}", which is excluded: '
                 f"{excluded[table]}",
                 hint="`changelog status` says what to do",

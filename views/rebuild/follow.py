@@ -30,6 +30,7 @@ from typing import Self
 from changelog.contract.base.errors import (
     ChangelogError,
     RefusedAccessError,
+    TableCopiedError,
     UnavailableError,
     ViewError,
 )
@@ -188,10 +189,12 @@ class _Following:
                     if self._parts_failed(failed, names):
                         self.show(failed)
                         break
-                    # A round without Spark does not tell whose error it is: one of Spark's does.
-                    if failed.results or not was_here or by_spark:
-                        return failed
-                    by_spark = True
+                    if not _is_waited_for(failed):
+                        # A round without Spark does not tell whose error it is: one of Spark's
+                        # does.
+                        if failed.results or not was_here or by_spark:
+                            return failed
+                        by_spark = True
                 elif error is None and outcome is not None:
                     by_spark = False
                 if error is not None:
@@ -267,6 +270,12 @@ class _Following:
         for view, why in self.parted.items():
             log.info('view "%s" is followed by a process of its own: %s', view, why)
         return bool(self.parted)
+
+
+def _is_waited_for(failed: Outcome) -> bool:
+    """Tell whether the views of a round all fail only until a table is copied."""
+    errors = [result.error for result in failed.results if result.error is not None]
+    return bool(errors) and all(isinstance(error, TableCopiedError) for error in errors)
 
 
 class Follower:

@@ -21,6 +21,7 @@ from changelog.contract.base.errors import ChangelogError, LookAgainError
 from changelog.contract.base.lsn import Lsn
 from changelog.contract.base.position import Position
 from changelog.contract.log.backfill import BackfillRecord
+from changelog.contract.log.frontier import COPIED
 from changelog.contract.log.scope import WHOLE
 from changelog.contract.rows.relation import TableName
 from changelog.runtime.failpoints import Failpoint
@@ -328,7 +329,7 @@ class TableTasks:
         """Set the topics that frontiers leave out, and the reasons of excluded tables."""
         absent = {t.topic: t for t in self.by_topic.values() if t.is_new and not t.is_whole}
         excluded = {
-            task.relation.name: task.fault or f"it is copied anew, since {task.reason}"
+            task.relation.name: task.fault or f"{COPIED}{task.reason}"
             for task in absent.values()
             if task.is_excluded
         } | self._environment.refused

@@ -132,6 +132,10 @@ class VerdictError(LogError):
     exit_code = 4
 
 
+class TableCopiedError(VerdictError):
+    """A table is copied again, and no frontier speaks of it until that is done."""
+
+
 class LogMovedError(VerdictError):
     """Topics, settings or leaders changed under a read; a new one may well be exact."""
 

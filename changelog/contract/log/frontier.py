@@ -19,6 +19,9 @@ from changelog.contract.log.form import Output
 from changelog.contract.log.scope import WHOLE, Scope
 from changelog.contract.rows.relation import TableName
 
+COPIED = "it is copied anew, since "
+"""Begins the reason of a table that is excluded only until it is copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:

@@ -12,6 +12,7 @@ from changelog.contract.base.connection import KafkaConnection
 from changelog.contract.base.errors import (
     LogMovedError,
     RefusedAccessError,
+    TableCopiedError,
     UnavailableError,
     UnavailableLogError,
     VerdictError,
@@ -218,6 +219,19 @@ def test_brokers_that_are_away_at_the_start_are_waited_for(followed, monkeypatch
         return
     assert followed(rounds).error is None
     assert (rounds.shown, away) == ([GOOD], [])
+
+
+def test_a_table_that_is_copied_again_is_waited_for(followed) -> None:
+    command = FollowCommand(lambda names: names, {})
+    copied = TableCopiedError("it is copied anew, since a column has another type")
+    both = Outcome.of(ViewResult(view=name, error=copied) for name in "vw")
+    rounds = Rounds(GOOD, both, both, GOOD)
+    assert followed(rounds, more=[view_of("w", THINGS)], command=command).error is None
+    assert rounds.shown == [GOOD, GOOD]
+    past = VerdictError("past")
+    one = Outcome.of([ViewResult(view="v", error=past), ViewResult(view="w", error=copied)])
+    rounds = Rounds(GOOD, one, GOOD)
+    assert followed(rounds, more=[view_of("w", THINGS)], command=command).error is past
 
 
 def test_what_waiting_does_not_heal_ends_it(followed) -> None:
