@@ -9,7 +9,7 @@ row change pending between the two, nothing was written in between.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -149,11 +149,9 @@ def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Say) -> Fron
     topic = frontier_topic(request.topic_prefix)
     waiting = False
     while True:
-        last = None
-        for frontier in read_frontiers(request.kafka, topic, request.slot):
-            if frontier.lsn >= snapshot.lsn:
-                return frontier
-            last = frontier
+        first, last = first_past(read_frontiers(request.kafka, topic, request.slot), snapshot.lsn)
+        if first is not None:
+            return first
         if last is not None and _nothing_between(request, last, snapshot.lsn):
             say("capture does not run, and nothing was written since its last frontier")
             return last
@@ -168,6 +166,21 @@ def _frontier_past(request: SourceRequest, snapshot: Snapshot, say: Say) -> Fron
             say(f"waiting for the frontier to pass {snapshot.lsn}")
             waiting = True
         time.sleep(_POLL_SECONDS)
+
+
+def first_past(frontiers: Iterable[Frontier], lsn: Lsn) -> tuple[Frontier | None, Frontier | None]:
+    """Return the first frontier of the newest epoch at or past an LSN, and the newest one.
+
+    LSNs of an older epoch are of another server, or of one that has been put back since.
+    """
+    first = last = None
+    for frontier in frontiers:
+        if last is not None and frontier.epoch != last.epoch:
+            first = None
+        last = frontier
+        if first is None and frontier.lsn >= lsn:
+            first = frontier
+    return first, last
 
 
 def _nothing_between(request: SourceRequest, frontier: Frontier, end: Lsn) -> bool:
