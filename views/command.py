@@ -22,7 +22,9 @@ from changelog.config import BROKERS, REGISTRY, load_project
 from changelog.contract.base.errors import (
     ChangelogError,
     ConfigurationError,
+    LogError,
     SinkError,
+    UnavailableError,
     VerdictError,
 )
 from changelog.runtime.edge import (
@@ -38,6 +40,7 @@ from changelog.runtime.progress.steps import Steps
 from changelog.runtime.setting import Given, variables_of
 from changelog.runtime.terminal import console
 from replay.base.sections import warehouse_of
+from replay.broker.topics import NewestFrontier
 from replay.spark.connect import release
 from replay.spark.session import cancel_jobs, end
 from views.base.config import RebuildSettings, RowsSource, VerifyMode
@@ -240,14 +243,19 @@ def _not_recent(
         return specs
     history, unanswered = GenerationHistory(settings.warehouse), Unanswered()
     since = datetime.now(UTC) - timedelta(seconds=request.max_age)
+    project, foreign = settings.project, {log.table for log in settings.logs}
+    frontiers = NewestFrontier(project.kafka, settings.frontier_topic, project.slot)
     todo = []
     for spec in specs:
         try:
-            serving = serving_now(spec, settings.project, unanswered)
-        except SinkError:
+            serving = serving_now(spec, project, unanswered)
+            is_own = not foreign.issuperset(spec.tables)
+            epoch = frontiers.read().frontier.epoch if is_own else None
+        except (SinkError, LogError, UnavailableError):
             todo.append(spec)  # its build says more, and waits longer
             continue
-        if is_recent(spec, history.rows([spec.name]), serving, since, settings.verify):
+        rows = history.rows([spec.name])
+        if is_recent(spec, rows, serving, since, settings.verify, epoch=epoch):
             tell(f"{spec.name} is left out: it was built less than {request.max_age:,.0f} s ago")
         else:
             todo.append(spec)

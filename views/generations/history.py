@@ -489,6 +489,16 @@ def position_on_record(rows: Iterable[HistoryRow], generation: int) -> Position 
     return max(positions, default=None)
 
 
+def is_of_older_epoch(rows: Iterable[HistoryRow], generation: int, epoch: int | None) -> bool:
+    """Tell whether a generation is of an epoch before the log's: of a history that is gone.
+
+    `epoch`: of the newest frontier; None where it is not known, or none of the view's tables is
+    captured by this project.
+    """
+    position = position_on_record(rows, generation)
+    return position is not None and epoch is not None and position.epoch < epoch
+
+
 def unchanged_at(
     rows: Sequence[HistoryRow], generation: int, frontier: Frontier, run: str
 ) -> HistoryRow | None:

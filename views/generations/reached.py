@@ -279,7 +279,7 @@ class Wait:
             waited_s = now - begun
             is_alone = alone_since is not None and now - alone_since >= min(_ALONE_S, timeout_s)
             if trouble is None and is_alone:
-                raise self._alone(lsn, late)
+                raise self._alone(lsn, record, late)
             if waited_s >= timeout_s:
                 raise self._too_late(lsn, timeout_s, record, late, trouble)
             nap_s = _NAPS_S[min(looks, len(_NAPS_S) - 1)]
@@ -372,10 +372,12 @@ class Wait:
             recorded = self._recorded[number] = self.clock(), position_on_record(rows, number)
         return recorded[1]
 
-    def _alone(self, lsn: Lsn, late: Mapping[str, Position]) -> NotReachedError:
+    def _alone(
+        self, lsn: Lsn, record: FrontierRecord, late: Mapping[str, Position]
+    ) -> NotReachedError:
         return NotReachedError(
             f'view "{self.view}" does not show {lsn}, and nobody follows or rebuilds it: '
-            f"{_told(late)}",
+            f"{_told(late, record.frontier)}",
             hint=f"rebuild-view {self.view} --follow keeps it fresh, rebuild-view {self.view} "
             "builds it once",
         )
@@ -393,15 +395,19 @@ class Wait:
             return NotReachedError(f"{head}: {trouble.args[0]}", hint=trouble.hint)
         frontier = record.frontier
         is_log = frontier.lsn < lsn
-        older = any(position.epoch != frontier.epoch for position in late.values())
-        epoch = f" of epoch {frontier.epoch}" if older else ""
         return NotReachedError(
-            f"{head}: {_told(late)}, the log is at {frontier.lsn}{epoch}",
+            f"{head}: {_told(late, frontier)}",
             hint="`changelog status` says whether capture runs, and how far behind it is"
             if is_log
             else "its follower is behind: a longer --timeout waits for it",
         )
 
 
-def _told(late: Mapping[str, Position]) -> str:
-    return ", ".join(f"{name} is at {position.commit_lsn}" for name, position in late.items())
+def _told(late: Mapping[str, Position], frontier: Frontier) -> str:
+    """Return the LSNs of sinks and of the log; of several epochs they cannot be compared."""
+    differ = any(position.epoch != frontier.epoch for position in late.values())
+    places = [(name, position.commit_lsn, position.epoch) for name, position in late.items()]
+    return ", ".join(
+        f"{name} is at {lsn}{f' of epoch {epoch}' if differ else ''}"
+        for name, lsn, epoch in [*places, ("the log", frontier.lsn, frontier.epoch)]
+    )

@@ -82,7 +82,14 @@ def examine(
         steps.begin("locks")
         _look_at_locks(findings, project)
     steps.done()
-    look_at_views(findings, project, plan=plan if has_log else None, steps=steps)
+    frontier = answers["status"].result.get("frontier")
+    look_at_views(
+        findings,
+        project,
+        plan=plan if has_log else None,
+        epoch=frontier["epoch"] if isinstance(frontier, dict) else None,
+        steps=steps,
+    )
     return findings
 
 

@@ -21,6 +21,7 @@ from views.generations.history import (
     HistoryRow,
     all_proved_at,
     as_served,
+    is_of_older_epoch,
     states_of,
 )
 from views.generations.served import MakeServed, Unanswered, served_soon, serving_now
@@ -40,12 +41,13 @@ def look_at_views(
     *,
     plan: Planning | None = None,
     make_served: MakeServed = served_soon,
+    epoch: int | None = None,
     steps: Steps = UNSEEN,
 ) -> None:
     """Add the state of each view to the findings.
 
     `findings`: gets a line for each view. `plan`: tells which views cannot be built; None where no
-    brokers can be asked. `make_served`: gives the sinks of a view.
+    brokers can be asked. `make_served`: gives the sinks of a view. `epoch`: of the newest frontier.
     """
     rows = findings.ask("history", GenerationHistory(warehouse_of(project)).rows) or []
     names = findings.ask("views", lambda: catalog_of(project).names)
@@ -66,7 +68,7 @@ def look_at_views(
         if (spec := findings.ask(f"view {name}", partial(catalog.load, name))) is not None
     ]
     refused = plan(specs, project) if plan is not None else {}
-    look = _ViewsLook(findings, project, make_served, refused)
+    look = _ViewsLook(findings, project, make_served, refused, epoch)
     steps.done(len(names) - len(specs))
     for spec in specs:
         steps.begin(f"view {spec.name}")
@@ -99,6 +101,7 @@ class _ViewsLook:
     project: Project  # whose views
     make_served: MakeServed  # gives the sinks of a view
     refused: Mapping[str, ChangelogError]  # why views cannot be built, by name
+    epoch: int | None  # of the newest frontier
     unanswered: Unanswered = field(default_factory=Unanswered)  # the sinks that do not answer
 
     def at(self, spec: ViewSpec, own: Sequence[HistoryRow]) -> None:
@@ -107,7 +110,9 @@ class _ViewsLook:
         Raises ChangelogError: it needs somebody's attention.
         """
         serving = serving_now(spec, self.project, self.unanswered, self.make_served)
-        _look(self.findings, spec, own, serving, self.refused.get(spec.name))
+        foreign = {log.table for log in RebuildSettings(project=self.project).logs}
+        epoch = None if foreign.issuperset(spec.tables) else self.epoch
+        _look(self.findings, spec, own, serving, self.refused.get(spec.name), epoch=epoch)
 
 
 def _look(
@@ -116,6 +121,8 @@ def _look(
     own: Sequence[HistoryRow],
     serving: Mapping[str, int | None],
     refused: ChangelogError | None,
+    *,
+    epoch: int | None,
 ) -> None:
     last = own[-1] if own else None
     if len(set(serving.values())) > 1:
@@ -155,6 +162,12 @@ def _look(
             f"generation {number} serves, and the history says {recorded}: "
             "a run is moving readers, or was cut off while it did",
             hint=f"where no run is left, rebuild-view {spec.name} ends what was cut off",
+        )
+    if number is not None and is_of_older_epoch(own, number, epoch):
+        raise ChangelogError(
+            f"generation {number}, which serves, is of an older epoch than the log's, {epoch}: the "
+            "source was put back, or is another one, since",
+            hint=f"rebuild-view {spec.name} builds it from the log as it is",
         )
     if refused is not None:
         error = ChangelogError(

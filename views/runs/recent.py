@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from views.base.config import VerifyMode
-from views.generations.history import REFUTED, SEALED, HistoryRow, as_served
+from views.generations.history import REFUTED, SEALED, HistoryRow, as_served, is_of_older_epoch
 from views.project.definition import changed_declaration
 from views.project.spec import ViewSpec
 
@@ -21,11 +21,14 @@ def is_recent(
     serving: Mapping[str, int | None],
     since: datetime,
     mode: VerifyMode,
+    *,
+    epoch: int | None = None,
 ) -> bool:
     """Tell whether a view serves a generation that was built since a moment, just as asked for.
 
     `rows`: of the view's history. `serving`: the generation that each sink says it serves; one that
-    was removed there is not recent, whatever the history says.
+    was removed there is not recent, whatever the history says. `epoch`: of the log, see
+    `is_of_older_epoch`.
     """
     served = as_served(rows)
     if served is None or served.state == REFUTED or not served.declaration:
@@ -34,6 +37,8 @@ def is_recent(
     if not built or built[-1].at < since or set(served.sinks) != set(spec.sinks):
         return False
     if {*serving.values()} != {served.generation}:
+        return False
+    if is_of_older_epoch(rows, served.generation, epoch):
         return False
     return _is_proved(built[-1], mode) and not changed_declaration(
         served.declaration, spec, since="before"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from changelog.config import Project, load_project
@@ -146,6 +147,27 @@ def test_a_view_that_serves_and_cannot_be_built_any_more_is_a_problem(tmp_path: 
         2,
         "cannot be built as the tables are now: there is no column id",
         "name another one; generation 2 serves",
+    )
+
+
+@pytest.mark.parametrize("epoch", [None, 4, 5])
+def test_a_view_of_a_history_that_is_gone_is_a_problem(tmp_path: Path, epoch: int | None) -> None:
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "v.sql").write_text("-- key: id\n-- sinks: delta\nSELECT id FROM t")
+    project = load_project(tmp_path, needs=[])
+    published = HistoryRow(view="v", generation=2, state=PUBLISHED, verified=True)
+    GenerationHistory(str(project.root / "warehouse")).append(
+        [replace(published, epoch=4, lsn="0/10")]
+    )
+    findings = Findings()
+
+    def make_served(spec: ViewSpec, *_: Any) -> Any:
+        return Served(spec.name, {"delta": FakeSink(2, [2])})
+
+    look_at_views(findings, project, make_served=make_served, epoch=epoch)
+    (finding,) = findings.all
+    assert (finding.exit_code, "older epoch than the log's, 5" in finding.text) == (
+        (1, True) if epoch == 5 else (0, False)
     )
 
 

@@ -53,6 +53,12 @@ def test_what_was_refuted_since_is_built(spec, rows) -> None:
     assert is_recent(spec, rows, SERVING, HOUR, VerifyMode.FULL), "readers never saw that one"
 
 
+def test_what_was_built_of_another_history_of_the_source_is_built(spec, rows) -> None:
+    rows = [replace(row, epoch=4, lsn="0/10") for row in rows]
+    assert is_recent(spec, rows, SERVING, HOUR, VerifyMode.FULL, epoch=4)
+    assert not is_recent(spec, rows, SERVING, HOUR, VerifyMode.FULL, epoch=5)
+
+
 @pytest.mark.parametrize("number", [None, 1])
 def test_what_a_sink_lost_is_built(spec, rows, number) -> None:
     assert not is_recent(spec, rows, {"delta": number}, HOUR, VerifyMode.NONE)
