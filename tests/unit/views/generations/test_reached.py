@@ -128,7 +128,8 @@ def test_all_sinks_have_to_show_it():
 
 
 def test_an_lsn_of_another_epoch_says_nothing():
-    with pytest.raises(NotReachedError, match=r"cache is at 0/7 of epoch 1, the log is at 0/9 of epoch 2"):
+    places = "cache is at 0/7 of epoch 1, the log is at 0/9 of epoch 2"
+    with pytest.raises(NotReachedError, match=places):
         waiting({"cache": Sink(at(7))}, Log(frontier(9, epoch=2), rests=True)).until(Lsn(5), 3)
 
 
