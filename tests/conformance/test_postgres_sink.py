@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -13,6 +15,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from changelog.contract.base.errors import ConfigurationError, SinkError, UnavailableError
+from changelog.stack.servers.postgres import bin_dir
 from tests.support.wait import wait_until
 from views.sinks.base import SinkSettings
 from views.sinks.make import make_sink
@@ -597,3 +600,33 @@ def test_a_full_disk_and_a_refused_login_say_what_to_do(postgres):
     ):
         pass
     assert canary not in f"{caught.value} {PostgresClient(url, 1)!r}"
+
+
+@pytest.mark.parametrize("bench", ["postgres", "upserted"])
+def test_a_table_of_a_restored_dump_is_still_ours(bench, request):
+    bench = request.getfixturevalue(bench)
+    rows = bench.spark.range(5)
+    publish(bench, 1, rows)
+    dump = [str(bin_dir() / "pg_dump"), bench.settings.postgres_url]
+    dumped = subprocess.run(dump, check=True, stdout=subprocess.PIPE)
+    name = f"restored_{bench.view}"
+    with closing(psycopg2.connect(bench.settings.postgres_url)) as link:
+        link.autocommit = True
+        link.cursor().execute(f"CREATE DATABASE {name}")
+        url = make_dsn(bench.settings.postgres_url, dbname=name)
+        restore = [str(bin_dir() / "psql"), url, "-qv", "ON_ERROR_STOP=1"]
+        subprocess.run(restore, check=True, input=dumped.stdout, stdout=subprocess.DEVNULL)
+        restored = replace(bench, settings=replace(bench.settings, postgres_url=url))
+        assert restored.sink().published() == 1
+        publish(restored, 2, bench.spark.range(7))
+        assert execute(restored, f"SELECT count(*) FROM {bench.view}") == [(7,)]
+        link.cursor().execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_the_registry_of_an_older_version_is_kept(postgres):
+    publish(postgres, 1, postgres.spark.range(5))
+    execute(postgres, "ALTER TABLE changelog_views.targets ALTER relation TYPE oid")
+    assert postgres.sink().published() == 1
+    publish(postgres, 2, postgres.spark.range(7))
+    kinds = execute(postgres, "SELECT pg_typeof(relation)::text FROM changelog_views.targets")
+    assert {*kinds} == {("regclass",)}

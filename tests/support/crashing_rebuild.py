@@ -39,6 +39,7 @@ from views.sinks.cache.sink import CacheSink
 from views.sinks.postgres.forward import PostgresForward
 from views.sinks.postgres.registry import GenerationRegistry
 from views.sinks.postgres.sink import PostgresSink
+from views.sinks.search.progress import ProgressIndex
 from views.sinks.search.server import SearchClient
 from views.sinks.search.sink import SearchSink
 from views.sinks.topic import register as topic_forward
@@ -221,11 +222,10 @@ def tell_of_sinks(told):
     def asked(self, method, path, body=None):
         if path.endswith("/_refresh"):
             told("within search")
-        if (method, path.rpartition("/")[2]) == ("PUT", "_mapping"):
-            told("shown search")
         return request(self, method, path, body)
 
     SearchClient.request = asked
+    ProgressIndex.write = _first(partial(told, "shown search"), ProgressIndex.write)
     for place, name, kind in (
         (cache_forward, "set_entries", "cache"),
         (GenerationRegistry, "note_forward", "postgres"),

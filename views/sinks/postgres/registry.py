@@ -35,7 +35,7 @@ _READABLE = 36
 _TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.targets (
-    schema text, name text, view text NOT NULL, relation oid, serving bigint,
+    schema text, name text, view text NOT NULL, relation regclass, serving bigint,
     PRIMARY KEY (schema, name));
 CREATE TABLE IF NOT EXISTS {SCHEMA}.generations (
     schema text, name text, generation bigint, relation text NOT NULL UNIQUE,
@@ -47,7 +47,10 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.attempts (
     attempt uuid, writer xid8 NOT NULL, rows bigint NOT NULL,
     PRIMARY KEY (relation, attempt));
 ALTER TABLE {SCHEMA}.targets ADD COLUMN IF NOT EXISTS serving bigint;
+ALTER TABLE {SCHEMA}.targets ALTER COLUMN relation TYPE regclass USING relation::oid::regclass;
 """
+"""The last two statements are for the tables of older versions. A regclass is written by name into
+a dump, so that a restored table is still ours, under its new object id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class GenerationRegistry:
 
         Raises SinkError: the table that readers open belongs to another view.
         """
-        if not (_is_there(cursor) and _knows_serving(cursor)):
+        if not _is_there(cursor) or _types(cursor)["relation"] != "regclass":
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             cursor.execute(_TABLES)
         values = [*self.target, self.view]
@@ -118,20 +121,20 @@ class GenerationRegistry:
         """Return the object id of the table that we created for readers, or None."""
         if not _is_there(cursor):
             return None
-        query = f"SELECT relation FROM {SCHEMA}.targets WHERE (schema, name) = %s"
+        query = f"SELECT relation::oid FROM {SCHEMA}.targets WHERE (schema, name) = %s"
         row = self._one(cursor, query)
         return None if row is None else row[0]
 
     def note_made(self, cursor: Any, relation: int | None) -> None:  # noqa: ANN401
         """Store the object id of the table that we created for readers."""
         cursor.execute(
-            f"UPDATE {SCHEMA}.targets SET relation = %s WHERE (schema, name) = %s",
+            f"UPDATE {SCHEMA}.targets SET relation = %s::oid WHERE (schema, name) = %s",
             [relation, tuple(self.target)],
         )
 
     def serving(self, cursor: Any) -> int | None:  # noqa: ANN401
         """Return the generation whose rows were copied to the table that readers open, or None."""
-        if not (_is_there(cursor) and _knows_serving(cursor)):
+        if not _is_there(cursor) or "serving" not in _types(cursor):
             return None
         row = self._one(cursor, f"SELECT serving FROM {SCHEMA}.targets WHERE (schema, name) = %s")
         return None if row is None else row[0]
@@ -257,13 +260,14 @@ def place(relation: str) -> sql.Identifier:
     return sql.Identifier(SCHEMA, relation)
 
 
-def _knows_serving(cursor: Any) -> bool:  # noqa: ANN401
-    """Tell whether our tables have the column `serving`, which older ones lack."""
+def _types(cursor: Any) -> dict[str, str]:  # noqa: ANN401
+    """Return the types of the columns of our table of targets, by name."""
     cursor.execute(
-        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s)",
-        [f"{SCHEMA}.targets", "serving"],
+        "SELECT attname, atttypid::regtype::text FROM pg_attribute "
+        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        [f"{SCHEMA}.targets"],
     )
-    return bool(cursor.fetchone()[0])
+    return dict(cursor.fetchall())
 
 
 def _is_there(cursor: Any) -> bool:  # noqa: ANN401
