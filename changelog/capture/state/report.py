@@ -156,11 +156,11 @@ class CaptureReport:
 
     def summary(self) -> str:
         """Return one line for people."""
-        log = f"is complete to {self.lsn}" if self.lsn else "has no frontier yet"
+        end = f"the log is complete to {self.lsn}" if self.lsn else "no frontier was written"
         return (
             f"captured {sum(self.snapshot_rows.values()):,} snapshot rows and "
             f"{sum(self.changes.values()):,} changes of {self.transactions:,} transactions; "
-            f"the log {log}"
+            f"{end}"
         )
 
 
