@@ -89,7 +89,7 @@ UPPER = {
     "full": "upper(replace({0}, 'ß', 'SS'))",
     "C": f"translate({{0}}, '{ascii_lowercase}', '{ascii_uppercase}')",
 }
-"""PostgreSQL's `upper`, by the ctype of the text (`ColumnType.ctype`)."""
+"""PostgreSQL's `upper`, by the ctype of the text (`Locale.ctype`)."""
 LOWER = {
     **dict.fromkeys(("", "full"), "lower({0})"),
     "C": f"translate({{0}}, '{ascii_uppercase}', '{ascii_lowercase}')",

@@ -159,8 +159,7 @@ class CaptureReport:
         end = f"the log is complete to {self.lsn}" if self.lsn else "no frontier was written"
         return (
             f"captured {sum(self.snapshot_rows.values()):,} snapshot rows and "
-            f"{sum(self.changes.values()):,} changes of {self.transactions:,} transactions; "
-            f"{end}"
+            f"{sum(self.changes.values()):,} changes of {self.transactions:,} transactions; {end}"
         )
 
 
