@@ -461,7 +461,11 @@ def slot_drop(
     """
     settings = load_project(project, overrides=overrides, needs=[SOURCE])
     names = ", ".join(f'"{name}"' for name in settings.capture.slots)
-    if not yes and not typer.confirm(f"Drop slot {names}?"):
+    try:
+        agreed = yes or typer.confirm(f"Drop slot {names}?", err=True)
+    except typer.Abort:  # nobody is there to ask
+        agreed = False
+    if not agreed:
         raise ConfigurationError("not dropped", hint="--yes does not ask")
     from changelog.capture.inspect.status import drop_slot_of
 

@@ -478,13 +478,19 @@ def as_built(rows: Iterable[HistoryRow], generation: int) -> HistoryRow | None:
     return next(reversed(with_place or own), None)
 
 
-def position_on_record(rows: Iterable[HistoryRow], generation: int) -> Position | None:
-    """Return the last position to which a generation's rows are known to be true, or None."""
+def position_on_record(
+    rows: Iterable[HistoryRow], generation: int, *, written: bool = False
+) -> Position | None:
+    """Return the last position to which a generation's rows are known to be true, or None.
+
+    `written`: the last one at which rows were written, in place of found to be true still.
+    """
     positions = [
         Position(row.epoch, Lsn.parse(row.lsn), 0)
         for row in rows
         if row.generation == generation and row.state in {SEALED, STAGED, PUBLISHED}
         and row.epoch is not None and row.lsn is not None
+        and not (written and row.origin == UNCHANGED)
     ]  # fmt: skip
     return max(positions, default=None)
 

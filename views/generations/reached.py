@@ -250,7 +250,9 @@ class Wait:
     source: Callable[[], Lsn | None] | None = None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _recorded: dict[int, tuple[float, Position | None]] = field(default_factory=dict)
+    _recorded: dict[int, tuple[float, tuple[Position | None, Position | None]]] = field(
+        default_factory=dict
+    )
 
     def until(self, lsn: Lsn | None, timeout_s: float) -> Reached:
         """Wait for an LSN; see `wait_for`."""
@@ -354,7 +356,9 @@ class Wait:
                 if sink.published() == number:
                     raise
                 continue  # readers were moved meanwhile, and that generation is removed
-            recorded = self._recorded_of(number)
+            recorded, written = self._recorded_of(number)
+            if position is not None and written is not None and position < written:
+                return position  # the sink was put back since: a dump, a snapshot of its server
             positions = [one for one in (position, recorded) if one is not None]
             if positions:
                 return max(positions)
@@ -364,12 +368,17 @@ class Wait:
                 hint=f"rebuild-view {self.view}",
             )
 
-    def _recorded_of(self, number: int) -> Position | None:
-        """Return the position that the history knows of a generation; asked once a second."""
+    def _recorded_of(self, number: int) -> tuple[Position | None, Position | None]:
+        """Return the last position of a generation by the history, and the last that was written.
+
+        Asked once a second. What is on record every sink has had.
+        """
         recorded = self._recorded.get(number)
         if recorded is None or self.clock() - recorded[0] >= _HISTORY_S:
             rows = self.history([self.view], generation=number)
-            recorded = self._recorded[number] = self.clock(), position_on_record(rows, number)
+            last = position_on_record(rows, number)
+            written = position_on_record(rows, number, written=True)
+            recorded = self._recorded[number] = self.clock(), (last, written)
         return recorded[1]
 
     def _alone(

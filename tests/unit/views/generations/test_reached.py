@@ -127,6 +127,16 @@ def test_all_sinks_have_to_show_it():
     assert waiting({"cache": Sink(at(7))}, Log(frontier(9))).until(Lsn(5), 0).sinks == {"cache": 7}
 
 
+def test_a_sink_that_was_put_back_shows_what_it_has():
+    rows = [row("0/2", SEALED), row("0/8", origin="forward: 3 changed keys")]
+    resting = row("0/9", origin=UNCHANGED)
+    wait = waiting({"postgres": Sink(at(8))}, Log(frontier(9)), rows=[*rows, resting])
+    assert wait.until(Lsn(9), 0).sinks == {"postgres": 9}, "nothing has changed since 8"
+    wait = waiting({"postgres": Sink(at(5))}, Log(frontier(9)), rows=[*rows, resting])
+    with pytest.raises(NotReachedError, match="postgres is at 0/5, the log is at 0/9"):
+        wait.until(Lsn(9), 3)
+
+
 def test_an_lsn_of_another_epoch_says_nothing():
     places = "cache is at 0/7 of epoch 1, the log is at 0/9 of epoch 2"
     with pytest.raises(NotReachedError, match=places):
@@ -141,7 +151,7 @@ def test_rows_that_rest_are_true_later_too():
 
 def test_what_only_the_history_knows_counts():
     rows = [row("0/3", SEALED), row("0/6"), row("0/9", FAILED), row("0/9", generation=2)]
-    for sink in (FakeSink(1, [1]), Sink(None), Sink(at(2))):
+    for sink in (FakeSink(1, [1]), Sink(None), Sink(at(6))):
         assert waiting({"delta": sink}, Log(frontier(9)), rows=rows).until(Lsn(5), 1).sinks == {
             "delta": 6
         }
