@@ -55,6 +55,7 @@ from views.generations.history import (
     as_served,
     last_states,
 )
+from views.generations.reached import captured_here
 from views.generations.served import Unanswered, served_of, serving_now
 from views.generations.staging import newest_staged
 from views.lineage.runs import Action, told_to_lineage
@@ -243,13 +244,13 @@ def _not_recent(
         return specs
     history, unanswered = GenerationHistory(settings.warehouse), Unanswered()
     since = datetime.now(UTC) - timedelta(seconds=request.max_age)
-    project, foreign = settings.project, {log.table for log in settings.logs}
+    project = settings.project
     frontiers = NewestFrontier(project.kafka, settings.frontier_topic, project.slot)
     todo = []
     for spec in specs:
         try:
             serving = serving_now(spec, project, unanswered)
-            is_own = not foreign.issuperset(spec.tables)
+            is_own = bool(captured_here(spec, settings))
             epoch = frontiers.read().frontier.epoch if is_own else None
         except (SinkError, LogError, UnavailableError):
             todo.append(spec)  # its build says more, and waits longer

@@ -149,8 +149,9 @@ class Stack:
     def endpoint(self, name: str) -> str | None:
         """Return one of the endpoints, or None if it is of a part that was never asked for.
 
-        `name`: of a field of `Endpoints`. Raises StackError: that part does not run, and is always
-        needed. Of a part on request its users tell that it does not answer.
+        `name`: of a field of `Endpoints`. A part on request may be down: its clients say so.
+
+        Raises StackError: PostgreSQL, Kafka or the registry is asked for, and does not run.
         """
         servers, part = self._servers(read_state(self.directory)), _PARTS.get(name, name)
         if part in ON_REQUEST:

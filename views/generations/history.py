@@ -483,7 +483,7 @@ def position_on_record(
 ) -> Position | None:
     """Return the last position to which a generation's rows are known to be true, or None.
 
-    `written`: the last one at which rows were written, in place of found to be true still.
+    `written`: count only steps that wrote rows, not those that found the rows still true.
     """
     positions = [
         Position(row.epoch, Lsn.parse(row.lsn), 0)

@@ -138,13 +138,18 @@ def wait_for(
         return wait.until(lsn, timeout_s)
 
 
+def captured_here(spec: ViewSpec, settings: RebuildSettings) -> list[TableName]:
+    """Return the tables of a view that are of no log in the section [logs]."""
+    foreign = {log.table for log in settings.logs}
+    return [table for table in spec.tables if table not in foreign]
+
+
 def own_tables(spec: ViewSpec, settings: RebuildSettings) -> list[TableName]:
     """Return the tables of a view that the project's own capture writes.
 
     Raises ViewError: there is none, so that no LSN says how new its rows are.
     """
-    foreign = {log.table for log in settings.logs}
-    tables = [table for table in spec.tables if table not in foreign]
+    tables = captured_here(spec, settings)
     if not tables:
         raise ViewError(
             f'view "{spec.name}" reads only logs of other programs and captures ([logs]), of which '
@@ -250,9 +255,7 @@ class Wait:
     source: Callable[[], Lsn | None] | None = None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _recorded: dict[int, tuple[float, tuple[Position | None, Position | None]]] = field(
-        default_factory=dict
-    )
+    _recorded: dict[int, tuple[float, Sequence[HistoryRow]]] = field(default_factory=dict)
 
     def until(self, lsn: Lsn | None, timeout_s: float) -> Reached:
         """Wait for an LSN; see `wait_for`."""
@@ -356,9 +359,12 @@ class Wait:
                 if sink.published() == number:
                     raise
                 continue  # readers were moved meanwhile, and that generation is removed
-            recorded, written = self._recorded_of(number)
+            rows = self._rows_of(number)
+            written = position_on_record(rows, number, written=True)
+            # What the history has, every sink has had.
             if position is not None and written is not None and position < written:
                 return position  # the sink was put back since: a dump, a snapshot of its server
+            recorded = position_on_record(rows, number)
             positions = [one for one in (position, recorded) if one is not None]
             if positions:
                 return max(positions)
@@ -368,17 +374,12 @@ class Wait:
                 hint=f"rebuild-view {self.view}",
             )
 
-    def _recorded_of(self, number: int) -> tuple[Position | None, Position | None]:
-        """Return the last position of a generation by the history, and the last that was written.
-
-        Asked once a second. What is on record every sink has had.
-        """
+    def _rows_of(self, number: int) -> Sequence[HistoryRow]:
+        """Return the history of a generation; read once a second."""
         recorded = self._recorded.get(number)
         if recorded is None or self.clock() - recorded[0] >= _HISTORY_S:
             rows = self.history([self.view], generation=number)
-            last = position_on_record(rows, number)
-            written = position_on_record(rows, number, written=True)
-            recorded = self._recorded[number] = self.clock(), (last, written)
+            recorded = self._recorded[number] = self.clock(), rows
         return recorded[1]
 
     def _alone(

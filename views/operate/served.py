@@ -24,6 +24,7 @@ from views.generations.history import (
     is_of_older_epoch,
     states_of,
 )
+from views.generations.reached import captured_here
 from views.generations.served import MakeServed, Unanswered, served_soon, serving_now
 from views.generations.succession import staged
 from views.project.catalog import catalog_of
@@ -110,8 +111,8 @@ class _ViewsLook:
         Raises ChangelogError: it needs somebody's attention.
         """
         serving = serving_now(spec, self.project, self.unanswered, self.make_served)
-        foreign = {log.table for log in RebuildSettings(project=self.project).logs}
-        epoch = None if foreign.issuperset(spec.tables) else self.epoch
+        is_own = bool(captured_here(spec, RebuildSettings(project=self.project)))
+        epoch = self.epoch if is_own else None
         _look(self.findings, spec, own, serving, self.refused.get(spec.name), epoch=epoch)
 
 

@@ -849,9 +849,9 @@ class Expressions:
         return Value(built, TIMESTAMP if value.kind.name == "date" else value.kind)
 
     def _part(self, node: exp.Expr, name: str, of: exp.Expr) -> Value:
-        unit, moved = name.lower(), of.unnest()
-        if unit == "epoch" and isinstance(moved, exp.Sub):
-            sides = [self.value(side) for side in (moved.left, moved.right)]
+        unit, inner = name.lower(), of.unnest()
+        if unit == "epoch" and isinstance(inner, exp.Sub):
+            sides = [self.value(side) for side in (inner.left, inner.right)]
             if (seconds := _seconds_between(node, *sides)) is not None:
                 return seconds
         value = self.value(of)
@@ -1399,7 +1399,7 @@ class Expressions:
             rest = rest[len(letters) or 1 :]
         parts += [_formatted(value, built)] if built else []
         if not any(value.text in part for part in parts):
-            raise refusal(node, "nothing of the pattern is a part of a date")
+            raise refusal(node, "the pattern has no part of a date")
         return Value(parts[0] if len(parts) == 1 else f"({' || '.join(parts)})", TEXT)
 
 

@@ -190,14 +190,14 @@ def sortable(node: exp.Expr, value: Value) -> str:
     """Return the SQL of a value that sorts as the value does in PostgreSQL.
 
     Raises:
-        ViewError: it is of an enum, and the log does not have the order of its labels.
+        ViewError: it is of an enum, and the log does not have the order of its labels; or it is a
+            text that PostgreSQL sorts otherwise than by code points.
     """
+    check_sorted(node, [value.kind])
     if value.kind.name == "bpchar":  # without its trailing blanks
-        check_sorted(node, [value.kind])
         return f"trim(TRAILING ' ' FROM {value.text})"
     check_compared(node, [value.kind])
     if value.kind.name != "enum":
-        check_sorted(node, [value.kind])
         return value.text
     return f"label_place({value.text}, {labels_of(node, value.kind)})"
 

@@ -33,7 +33,7 @@ class ScratchFolder(TemporaryDirectory[str]):
         super().__init__(prefix=f"{_PREFIX}{kind}-", dir=parent, ignore_cleanup_errors=True)
         place = Path(self.name)
         self._alive = os.open(place / _ALIVE, os.O_RDWR | os.O_CREAT, 0o600)
-        _is_locked(self._alive)
+        _lock_if_free(self._alive)
         _remove_abandoned(place.parent)
 
     def cleanup(self) -> None:
@@ -44,8 +44,8 @@ class ScratchFolder(TemporaryDirectory[str]):
             self._alive = -1
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Lock an open file; return whether that was possible."""
+def _lock_if_free(descriptor: int) -> bool:
+    """Lock an open file; return False if another process has it locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # another process has it, or the file system has no locks
@@ -63,7 +63,7 @@ def _remove_abandoned(parent: Path) -> None:
                 continue
             descriptor = os.open(folder / _ALIVE, os.O_RDWR | os.O_NOFOLLOW)
             try:
-                if _is_locked(descriptor):
+                if _lock_if_free(descriptor):
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -46,8 +46,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident::text {_OWN}
  ORDER BY n.nspname, c.relname
 """
 # Some columns of the catalogues came with later versions: as JSON they are null before. What the
-# builtin provider and these locales have is the order of code points. Which letters are capitals of
-# which is another matter: "Locale Providers" in PostgreSQL's manual, and pg_locale*.c.
+# builtin provider and these locales have is the order of code points. How letters change case is
+# decided apart from it: "Locale Providers" in PostgreSQL's manual, and pg_locale*.c.
 _COLUMNS = """
 WITH defaults AS (
     SELECT coalesce(to_jsonb(d) ->> 'datlocprovider', 'c') AS provider,
